@@ -1,0 +1,1 @@
+"""What only the chapters use: the running example, tables, claims, experiments."""
