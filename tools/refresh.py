@@ -1,0 +1,79 @@
+"""Run the notebooks again, store their outputs, and write what is made from them.
+
+A second run changes nothing: what is stored holds no time, no version and no path of the machine.
+"""
+
+import base64
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
+from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURE = ROOT / "assets" / "readme.png"
+PICTURE_TAG = "readme-picture"
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+
+
+def main(names):
+    notebooks = all_notebooks()
+    for path in [Path(name).resolve() for name in names] or notebooks:
+        print(path.relative_to(ROOT).as_posix(), flush=True)
+        refresh(path)
+    write_picture(notebooks)
+
+
+def all_notebooks():
+    found = sorted((ROOT / "chapters").rglob("*.ipynb"))
+    return [path for path in found if ".ipynb_checkpoints" not in path.parts]
+
+
+def refresh(path):
+    """Run one notebook, in its own folder and in the kernel that the tests use, and store it."""
+    notebook = nbformat.read(path, as_version=4)
+    kernel = KernelManager(
+        kernel_name=CURRENT_ENV_KERNEL_NAME, kernel_spec_manager=NbvalKernelspecManager()
+    )
+    NotebookClient(
+        notebook,
+        km=kernel,
+        timeout=600,
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(path.parent)}},
+    ).execute(stderr=subprocess.DEVNULL)  # the kernel's own log
+    clean(notebook)
+    nbformat.write(notebook, path)
+
+
+def clean(notebook):
+    """Take out what differs between machines and tells a reader nothing."""
+    notebook.metadata["kernelspec"] = KERNEL
+    notebook.metadata["language_info"] = {"name": "python"}
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", []):
+            if output.output_type == "error":
+                output.traceback = [line.replace(f"{ROOT}/", "") for line in output.traceback]
+
+
+def write_picture(notebooks):
+    """Write the picture of the README: the stored one of the cell tagged `readme-picture`."""
+    cells = [
+        cell
+        for path in notebooks
+        for cell in nbformat.read(path, as_version=4).cells
+        if PICTURE_TAG in cell.metadata.get("tags", [])
+    ]
+    if len(cells) != 1:
+        sys.exit(f"One cell must carry the tag {PICTURE_TAG}, {len(cells)} do.")
+    png = next(out["data"]["image/png"] for out in cells[0].outputs if "data" in out)
+    PICTURE.write_bytes(base64.b64decode(png))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
