@@ -1,0 +1,14 @@
+// What scrolls sideways must be reachable by keyboard. The theme sees to code, this to the rest.
+const wide = ".bd-article table, .bd-article .math, .bd-article mjx-container, .bd-article .cell_output";
+
+function addTabStops() {
+  for (const element of document.querySelectorAll(wide)) {
+    if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
+  }
+}
+
+window.addEventListener("load", async () => {
+  await window.MathJax?.startup?.promise;
+  addTabStops();
+  window.addEventListener("resize", addTabStops);
+});
