@@ -105,7 +105,7 @@ def _matrix(rows, width):
 
 def _copy(*names):
     """A matrix that copies the named coordinates, in this order, and drops the others."""
-    return _matrix(dict(zip(names, np.eye(len(names)), strict=True)), len(names))
+    return _matrix(dict(zip(names, np.eye(len(names)))), len(names))
 
 
 HEAD_A = Head(

@@ -73,13 +73,13 @@ class Table:
 
     def __repr__(self):
         grid = [["", *self._columns]]
-        grid += [[name, *row] for name, row in zip(self._rows, self._cells, strict=True)]
-        widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+        grid += [[name, *row] for name, row in zip(self._rows, self._cells)]
+        widths = [max(map(len, column)) for column in zip(*grid)]
         left = [True, *self._words]
         lines = [
             "  ".join(
                 cell.ljust(width) if is_left else cell.rjust(width)
-                for cell, width, is_left in zip(line, widths, left, strict=True)
+                for cell, width, is_left in zip(line, widths, left)
             ).rstrip()
             for line in grid
         ]
@@ -89,16 +89,16 @@ class Table:
         align = ["left" if words else "right" for words in self._words]
         head = "".join(
             f'<th scope="col" style="text-align: {side}">{html.escape(name)}</th>'
-            for name, side in zip(self._columns, align, strict=True)
+            for name, side in zip(self._columns, align)
         )
         body = "\n".join(
             f'<tr><th scope="row" style="text-align: left">{html.escape(name)}</th>'
             + "".join(
                 f'<td style="text-align: {side}">{html.escape(cell)}</td>'
-                for cell, side in zip(row, align, strict=True)
+                for cell, side in zip(row, align)
             )
             + "</tr>"
-            for name, row in zip(self._rows, self._cells, strict=True)
+            for name, row in zip(self._rows, self._cells)
         )
         caption = f"<caption>{html.escape(self._caption)}</caption>\n" if self._caption else ""
         return (
