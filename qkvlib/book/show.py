@@ -18,7 +18,7 @@ def number(x, digits=3):
     >>> number(0.70399), number(-1e-16), number(5), number(True)
     ('0.704', '0.000', '5', 'True')
     """
-    value = x.item() if hasattr(x, "item") else x
+    value = x.item() if getattr(x, "ndim", None) == 0 else x
     if isinstance(value, bool | int):
         return str(value)
     if isinstance(value, float):
