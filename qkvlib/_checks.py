@@ -1,0 +1,321 @@
+"""What both twins ask of their arguments, on plain shapes and numbers.
+
+Every message names the argument, says what was expected, what came and what to try.
+"""
+
+import math
+import numbers
+
+import numpy as np
+
+
+def broadcast(shapes):
+    """The shape to which all of the named shapes broadcast; ValueError names them if none."""
+    try:
+        return np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(
+            f"the leading axes (batch, heads) must be equal or 1, got {listed}; "
+            "insert an axis of size 1 where one is missing, as in x[:, None]"
+        ) from None
+
+
+def check_axes(name, shape, least, layout):
+    """`shape` must have at least `least` axes, laid out as `layout`."""
+    if len(shape) < least:
+        raise ValueError(
+            f"{name} must have at least {least} axes, {layout}, got shape {shape}; "
+            f"for a single row write {name}[None]"
+        )
+
+
+def check_query_key(query, key):
+    """The shape of the scores, `(..., n_query, n_key)`, from the shapes of query and key."""
+    check_axes("query", query, 2, "(..., n_query, d_k)")
+    check_axes("key", key, 2, "(..., n_key, d_k)")
+    if query[-1] != key[-1]:
+        raise ValueError(
+            f"query and key must have the same width d_k (last axis), got {query[-1]} from "
+            f"query {query} and {key[-1]} from key {key}; project both to one width first"
+        )
+    if query[-1] == 0:
+        raise ValueError(f"query and key must have a width d_k of at least 1, got query {query}")
+    if key[-2] == 0:
+        raise ValueError(
+            f"key must hold at least one key, got shape {key} with n_key = 0; "
+            "to forbid every key, keep them and pass a mask of False"
+        )
+    lead = broadcast({"query": query[:-2], "key": key[:-2]})
+    return (*lead, query[-2], key[-2])
+
+
+def check_value(scores, value):
+    """`value` must hold one row for each key."""
+    check_axes("value", value, 2, "(..., n_key, d_v)")
+    if value[-2] != scores[-1]:
+        raise ValueError(
+            f"value must hold one row for each key, n_key = {scores[-1]}, "
+            f"got {value[-2]} rows from shape {value}; key and value come from the same tokens"
+        )
+    broadcast({"scores": scores[:-2], "value": value[:-2]})
+
+
+def check_mask_shape(mask, scores):
+    """A mask has two axes or as many as the scores, and never enlarges them."""
+    n_query, n_key = scores[-2:]
+    if len(mask) not in (2, len(scores)):
+        raise ValueError(
+            f"mask must have 2 axes (n_query, n_key) = {(n_query, n_key)} or as many as the "
+            f"scores {scores}, got shape {mask}{_axis_hint(mask, scores)}"
+        )
+    for got, wanted in zip(mask[::-1], scores[::-1], strict=False):
+        if got not in (1, wanted):
+            raise ValueError(
+                f"mask must broadcast to the scores {scores} without enlarging them, "
+                f"got shape {mask}{_fit_hint(mask, scores)}"
+            )
+
+
+def _axis_hint(mask, scores):
+    if len(mask) == 1:
+        return "; for one rule for all queries write mask[None, :]"
+    if len(mask) == len(scores) - 1:
+        return "; the head axis is missing: write mask[:, None]"
+    return "; add axes of size 1 where the mask does not depend on them"
+
+
+def _fit_hint(mask, scores):
+    n_query, n_key = scores[-2:]
+    if mask[-2:] == (n_key, n_query):
+        return (
+            "; it looks transposed: rows are queries, columns are keys, try mask.swapaxes(-2, -1)"
+        )
+    if len(scores) > 2 and mask == (scores[0], n_key):
+        gaps = "None, " * (len(scores) - 2)
+        return f"; for one row of keys per batch item write mask[:, {gaps}:]"
+    return f"; its last two axes are (n_query, n_key) = {(n_query, n_key)}"
+
+
+def check_bias_shape(bias, scores):
+    """`bias` broadcasts to the scores and never enlarges them."""
+    fits = len(bias) <= len(scores) and all(
+        got in (1, wanted) for got, wanted in zip(bias[::-1], scores[::-1], strict=False)
+    )
+    if not fits:
+        raise ValueError(
+            f"bias must broadcast to the scores {scores} without enlarging them, got shape {bias}; "
+            "its last two axes are (n_query, n_key)"
+        )
+
+
+def check_number(name, value):
+    """`value` as a Python float: a finite real number, not a Boolean."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(
+            f"{name} must be a number, got {type(value).__name__}; "
+            f"write float({name}) if it is a single number"
+        )
+    value = float(value)
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value}; look where it was computed")
+    return value
+
+
+def resolve_scale(scale, d_k):
+    """`scale` as a float; None means 1 / sqrt(d_k)."""
+    return 1.0 / math.sqrt(d_k) if scale is None else check_number("scale", scale)
+
+
+def check_softcap(softcap):
+    """`softcap` as a positive float, or None for no cap."""
+    if softcap is None:
+        return None
+    softcap = check_number("softcap", softcap)
+    if softcap <= 0:
+        raise ValueError(f"softcap must be greater than 0, got {softcap}; use None for no cap")
+    return softcap
+
+
+def check_count(name, value, *, least=1):
+    """`value` as a Python int of at least `least`."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise TypeError(
+            f"{name} must be a whole number, got {type(value).__name__} {value!r}; "
+            f"write int({name}) if it is one"
+        )
+    value = int(value)
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    return value
+
+
+def check_axis(axis, shape):
+    """`axis` must name an axis of `shape` that is not empty."""
+    if isinstance(axis, bool) or not isinstance(axis, numbers.Integral):
+        raise TypeError(f"axis must be one whole number, got {type(axis).__name__} {axis!r}")
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(
+            f"axis must name one of the {len(shape)} axes of shape {shape}, got {axis}"
+        )
+    if shape[axis] == 0:
+        raise ValueError(f"scores must not be empty along axis {axis}, got shape {shape}")
+
+
+def check_projection(x, W, b):
+    """`x @ W + b` must fit: `W (d_in, d_out)`, `b (d_out,)`."""
+    check_axes("x", x, 1, "(..., d_in)")
+    if len(W) != 2:
+        raise ValueError(f"W must have 2 axes (d_in, d_out), got shape {W}")
+    if x[-1] != W[0]:
+        hint = "; W looks transposed: it acts on the right, x @ W" if x[-1] == W[1] else ""
+        raise ValueError(
+            f"W must have as many rows as x is wide, d_in = {x[-1]} from x {x}, got W {W}{hint}"
+        )
+    if b is not None and b != (W[1],):
+        raise ValueError(f"b must have shape (d_out,) = {(W[1],)} to fit W {W}, got {b}")
+
+
+def check_split(shape, num_heads):
+    """The last axis of `shape` must be a multiple of the number of heads; returns that number."""
+    num_heads = check_count("num_heads", num_heads)
+    check_axes("x", shape, 2, "(..., n, num_heads * d)")
+    if shape[-1] % num_heads:
+        raise ValueError(
+            f"the width of x must be a multiple of num_heads = {num_heads}, got {shape[-1]} "
+            f"from shape {shape}"
+        )
+    return num_heads
+
+
+def head_width(name, width, d_model, num_heads):
+    """The width of one head: as given, or d_model // num_heads, which must divide."""
+    if width is not None:
+        return check_count(name, width)
+    if d_model % num_heads:
+        raise ValueError(
+            f"d_model must be a multiple of num_heads for {name}=None, got d_model = {d_model} "
+            f"and num_heads = {num_heads}; or pass {name}"
+        )
+    return d_model // num_heads
+
+
+def check_head_weights(shapes, num_heads):
+    """(d_k, d_v) of the shapes of W_Q, W_K, W_V, W_O and their biases (None: no bias)."""
+    num_heads = check_count("num_heads", num_heads)
+    for name in ("W_Q", "W_K", "W_V", "W_O"):
+        if len(shapes[name]) != 2:
+            raise ValueError(f"{name} must have 2 axes (d_in, d_out), got shape {shapes[name]}")
+    d_model = shapes["W_Q"][0]
+    for name in ("W_K", "W_V"):
+        if shapes[name][0] != d_model:
+            raise ValueError(
+                f"{name} must have d_model = {d_model} rows as W_Q {shapes['W_Q']} has, "
+                f"got shape {shapes[name]}; matrices act on the right, x @ W"
+            )
+    if shapes["W_K"] != shapes["W_Q"]:
+        raise ValueError(
+            f"W_Q and W_K must have the same shape (d_model, num_heads * d_k), "
+            f"got W_Q {shapes['W_Q']} and W_K {shapes['W_K']}"
+        )
+    for name in ("W_Q", "W_V"):
+        if shapes[name][1] % num_heads:
+            raise ValueError(
+                f"the width of {name} must be a multiple of num_heads = {num_heads}, "
+                f"got shape {shapes[name]}"
+            )
+    if shapes["W_O"][0] != shapes["W_V"][1]:
+        raise ValueError(
+            f"W_O must have num_heads * d_v = {shapes['W_V'][1]} rows, one for each column of "
+            f"W_V {shapes['W_V']}, got shape {shapes['W_O']}"
+        )
+    for letter in "QKVO":
+        bias, width = shapes[f"b_{letter}"], shapes[f"W_{letter}"][1]
+        if bias is not None and bias != (width,):
+            raise ValueError(
+                f"b_{letter} must have shape {(width,)} to fit W_{letter} "
+                f"{shapes[f'W_{letter}']}, got {bias}"
+            )
+    return shapes["W_Q"][1] // num_heads, shapes["W_V"][1] // num_heads
+
+
+def check_width(x, width, name):
+    """A layer input `x (..., n, width)`."""
+    check_axes("x", x, 2, f"(..., n, {name})")
+    if x[-1] != width:
+        raise ValueError(f"x must be {name} = {width} wide (last axis), got shape {x}")
+
+
+def check_norm(x, weight, bias):
+    """`weight` and `bias` of a norm over the last axis of `x`."""
+    check_axes("x", x, 1, "(..., d_model)")
+    if x[-1] == 0:
+        raise ValueError(f"x must not be empty along its last axis, got shape {x}")
+    for name, shape in (("weight", weight), ("bias", bias)):
+        if shape is not None and shape != (x[-1],):
+            raise ValueError(
+                f"{name} must have shape (d_model,) = {(x[-1],)} to fit x {x}, got {shape}"
+            )
+
+
+def check_lengths(lengths, n_key):
+    """`lengths`, an integer NumPy array, must lie between 0 and n_key."""
+    if lengths.dtype.kind not in "iu":
+        raise TypeError(f"lengths must be whole numbers, got {lengths.dtype}; write them as ints")
+    if lengths.size and not (0 <= lengths.min() and lengths.max() <= n_key):
+        raise ValueError(
+            f"lengths must lie between 0 and n_key = {n_key}, "
+            f"got {lengths.min()} to {lengths.max()}"
+        )
+
+
+def check_norm_order(norm):
+    """`norm` must be one of the two orders of a block."""
+    if norm not in ("pre", "post"):
+        raise ValueError(f'norm must be "pre" or "post", got {norm!r}')
+
+
+def check_range(n_query, n_key, offset):
+    """Sizes and offset of a mask with their defaults filled in; an offset may be an array."""
+    n_query = check_count("n_query", n_query, least=0)
+    n_key = n_query if n_key is None else check_count("n_key", n_key)
+    if offset is None:
+        offset = n_key - n_query
+    elif getattr(offset, "ndim", 0) == 0:
+        offset = check_count("offset", offset, least=-math.inf)
+    elif "int" not in str(offset.dtype):
+        raise TypeError(f"offset must hold whole numbers, got {offset.dtype}; cast it to int")
+    return n_query, n_key, offset
+
+
+def check_table(name, indices, table, layout):
+    """`indices`, an integer NumPy array, must name rows of a table of this shape."""
+    if len(table) != 2:
+        raise ValueError(f"the table must have 2 axes {layout}, got shape {table}")
+    if indices.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be whole numbers, got {indices.dtype}; cast them to int")
+    if indices.size and not (indices.min() >= 0 and indices.max() < table[0]):
+        raise ValueError(
+            f"{name} must lie between 0 and {table[0] - 1}, the rows of a table of shape {table}, "
+            f"got {indices.min()} to {indices.max()}"
+        )
+
+
+def check_eps(eps):
+    """`eps` as a float of at least 0."""
+    eps = check_number("eps", eps)
+    if eps < 0:
+        raise ValueError(f"eps must be at least 0, got {eps}")
+    return eps
+
+
+def check_feed_forward(W_1, b_1, W_2, b_2):
+    """The shapes of a feed-forward layer must fit together."""
+    if len(W_1) != 2 or len(W_2) != 2 or W_2 != W_1[::-1]:
+        raise ValueError(
+            "W_1 and W_2 must have shapes (d_model, d_ff) and (d_ff, d_model), "
+            f"got {W_1} and {W_2}; matrices act on the right, x @ W"
+        )
+    for name, got, width in (("b_1", b_1, W_1[1]), ("b_2", b_2, W_2[1])):
+        if got != (width,):
+            raise ValueError(f"{name} must have shape {(width,)} to fit its matrix, got {got}")

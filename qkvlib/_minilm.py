@@ -1,0 +1,67 @@
+"""How the parts of MiniLM are named in its file, for the encoders of both twins."""
+
+from typing import NamedTuple
+
+
+class BlockParts(NamedTuple):
+    """Keyword arguments for the four parts of a block."""
+
+    attention: dict
+    feed_forward: dict
+    attention_norm: dict
+    feed_forward_norm: dict
+
+
+class EncoderParts(NamedTuple):
+    """Tables, and keyword arguments for the first norm and for each block."""
+
+    token_table: object
+    position_table: object
+    norm: dict
+    blocks: list
+
+
+def parts(weights, config):
+    """Sort the weights of the file into parts; matrices are turned to act on the right.
+
+    Every text is of token type 0 here, so that type's row is added to all positions.
+    """
+
+    def weight(name):
+        if name not in weights:
+            raise ValueError(
+                f"weights must hold {name!r}, which is missing; "
+                "take weights and config from one call of qkvlib.pretrained.load_minilm()"
+            )
+        return weights[name]
+
+    def norm(prefix):
+        eps = config["layer_norm_eps"]
+        return dict(weight=weight(f"{prefix}.weight"), bias=weight(f"{prefix}.bias"), eps=eps)
+
+    def matrix(prefix):
+        return weight(f"{prefix}.weight").T, weight(f"{prefix}.bias")
+
+    def block(prefix):
+        names = {"Q": "self.query", "K": "self.key", "V": "self.value", "O": "output.dense"}
+        attention = {"num_heads": config["num_attention_heads"]}
+        for letter, name in names.items():
+            attention[f"W_{letter}"], attention[f"b_{letter}"] = matrix(
+                f"{prefix}.attention.{name}"
+            )
+        W_1, b_1 = matrix(f"{prefix}.intermediate.dense")
+        W_2, b_2 = matrix(f"{prefix}.output.dense")
+        return BlockParts(
+            attention,
+            dict(W_1=W_1, b_1=b_1, W_2=W_2, b_2=b_2),
+            norm(f"{prefix}.attention.output.LayerNorm"),
+            norm(f"{prefix}.output.LayerNorm"),
+        )
+
+    positions = weight("embeddings.position_embeddings.weight")
+    return EncoderParts(
+        weight("embeddings.word_embeddings.weight"),
+        positions + weight("embeddings.token_type_embeddings.weight")[0],
+        norm("embeddings.LayerNorm"),
+        [block(f"encoder.layer.{i}") for i in range(config["num_hidden_layers"])],
+    )

@@ -1,0 +1,148 @@
+"""Attention on NumPy arrays: softmax, scores, weights, output. Written to be read.
+
+Everywhere `...` stands for any leading axes (batch, heads), which broadcast:
+query `(..., n_query, d_k)`, key `(..., n_key, d_k)`, value `(..., n_key, d_v)`,
+scores and weights `(..., n_query, n_key)`, output `(..., n_query, d_v)`.
+"""
+
+import numpy as np
+
+from qkvlib import _checks
+from qkvlib.numpy._arrays import check_floating, working
+from qkvlib.numpy.masks import allowed_pairs, check_bias, without_unreachable
+
+
+def softmax(scores, axis=-1):
+    """Turn scores into weights: positive, and summing to 1 along `axis`.
+
+    scores: floating array of any shape. Returns weights of the same shape and dtype
+    (float32 for float16). A row of -inf, which has nothing to choose from, becomes zeros.
+
+    Each row's maximum is subtracted first. That changes no weight, since
+    exp(s - m) / sum(exp(s - m)) = exp(s) / sum(exp(s)), and keeps exp from overflowing.
+
+    Raises `TypeError` for anything but a floating NumPy array, `ValueError` for an axis
+    that is empty or not there.
+
+    Source: Bridle 1990, "Probabilistic interpretation of feedforward classification network
+    outputs", section 2; the shift: Goodfellow et al. 2016, "Deep Learning", section 4.1.
+
+    >>> softmax(np.array([1000.0, 1000.0, -np.inf]))
+    array([0.5, 0.5, 0. ])
+    """
+    shifted = _shifted(scores, axis)
+    exponentials = np.exp(shifted)
+    return exponentials / _or_one(exponentials.sum(axis, keepdims=True))
+
+
+def log_softmax(scores, axis=-1):
+    """The logarithm of `softmax`, exact where the weight itself would round to 0.
+
+    scores: floating array of any shape. Returns the same shape and dtype (float32 for
+    float16). A row of -inf stays a row of -inf. Raises what `softmax` raises.
+
+    Source: log-sum-exp, Goodfellow et al. 2016, "Deep Learning", section 4.1.
+
+    >>> log_softmax(np.array([0.0, 1000.0]))
+    array([-1000.,     0.])
+    """
+    shifted = _shifted(scores, axis)
+    return shifted - np.log(_or_one(np.exp(shifted).sum(axis, keepdims=True)))
+
+
+def attention_scores(query, key, *, bias=None, scale=None, softcap=None):
+    """How well each query matches each key: `softcap(scale * query key^T) + bias`.
+
+    query `(..., n_query, d_k)`, key `(..., n_key, d_k)` -> scores `(..., n_query, n_key)`,
+    in the inputs' dtype (float32 for float16).
+    bias: floating array that broadcasts to the scores; -inf forbids a pair.
+    scale: a number, by default `1 / sqrt(d_k)`. It multiplies the query before the product.
+    softcap: a positive number `c` that bounds the scores, `c * tanh(scores / c)`.
+
+    Raises `ValueError` for shapes that do not fit and numbers out of range, `TypeError` for
+    anything but floating NumPy arrays of one dtype.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1 and section 3.2.1;
+    softcap: Gemma Team 2024, "Gemma 2", section 2.
+
+    >>> attention_scores(np.array([[2.0, 0.0]]), np.array([[3.0, 1.0], [0.0, 1.0]]), scale=1)
+    array([[6., 0.]])
+    """
+    check_floating(query=query, key=key)
+    shape = _checks.check_query_key(query.shape, key.shape)
+    scale = _checks.resolve_scale(scale, query.shape[-1])
+    softcap = _checks.check_softcap(softcap)
+    scores = (working(query) * scale) @ working(key).swapaxes(-2, -1)
+    if softcap is not None:
+        scores = softcap * np.tanh(scores / softcap)
+    if bias is not None:
+        check_bias(bias, shape)
+        scores = scores + bias.astype(scores.dtype, copy=False)
+    return scores
+
+
+def attention_weights(query, key, *, mask=None, bias=None, scale=None, softcap=None):
+    """How much each query reads of each key: `softmax` of the scores it may use.
+
+    query `(..., n_query, d_k)`, key `(..., n_key, d_k)` -> weights `(..., n_query, n_key)`,
+    in the inputs' dtype (float32 for float16).
+    mask: Boolean array, True means "may attend", with 2 axes or as many as the scores, or a
+    `qkvlib.patterns.Pattern`. A query that may attend to nothing gets weights of zero.
+    bias, scale, softcap and errors: as in `attention_scores`; `TypeError` for a mask that is
+    not Boolean, `ValueError` for one that does not fit the scores.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1; the mask: section 3.2.3.
+
+    >>> query = key = np.array([[1.0], [0.0]])
+    >>> attention_weights(query, key, mask=np.array([[True, False], [True, True]]))
+    array([[1. , 0. ],
+           [0.5, 0.5]])
+    """
+    check_floating(query=query, key=key)
+    allowed = allowed_pairs(mask, bias, _checks.check_query_key(query.shape, key.shape))
+    scores = attention_scores(
+        query, without_unreachable(key, allowed), bias=bias, scale=scale, softcap=softcap
+    )
+    if allowed is not None:
+        scores = np.where(allowed, scores, -np.inf)
+    return softmax(scores)
+
+
+def scaled_dot_product_attention(
+    query, key, value, *, mask=None, bias=None, scale=None, softcap=None
+):
+    """For each query the average of the values, weighted by how well their keys match it.
+
+    query `(..., n_query, d_k)`, key `(..., n_key, d_k)`, value `(..., n_key, d_v)` ->
+    output `(..., n_query, d_v)` in the query's dtype (float16 is computed in float32).
+    A query that may attend to nothing gets zeros. What a key or its value holds cannot reach
+    a query that may not attend to it, not even NaN if no query may.
+    mask, bias, scale, softcap and errors: as in `attention_weights`.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1.
+
+    >>> query, key = np.zeros((1, 2)), np.zeros((2, 2))
+    >>> scaled_dot_product_attention(query, key, np.array([[1.0], [3.0]]))
+    array([[2.]])
+    """
+    check_floating(query=query, key=key, value=value)
+    shape = _checks.check_query_key(query.shape, key.shape)
+    _checks.check_value(shape, value.shape)
+    allowed = allowed_pairs(mask, bias, shape)
+    weights = attention_weights(query, key, mask=allowed, bias=bias, scale=scale, softcap=softcap)
+    output = weights @ working(without_unreachable(value, allowed))
+    return output.astype(query.dtype.type, copy=False)
+
+
+def _shifted(scores, axis):
+    """`scores` less their maximum along `axis`; a row of -inf stays as it is."""
+    check_floating(scores=scores)
+    _checks.check_axis(axis, scores.shape)
+    scores = working(scores)
+    top = scores.max(axis, keepdims=True)
+    return scores - np.where(top == -np.inf, 0, top)
+
+
+def _or_one(total):
+    """The divisor of a row: its sum, or 1 where a row of -inf left nothing to sum."""
+    return np.where(total == 0, 1, total)

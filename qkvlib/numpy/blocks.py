@@ -1,0 +1,190 @@
+"""What stands around attention: norms, the feed-forward layer, the block."""
+
+import math
+
+import numpy as np
+
+from qkvlib import _checks
+from qkvlib.numpy._arrays import check_floating, shape_of, working
+from qkvlib.numpy.initialization import check_generator, xavier_uniform
+from qkvlib.numpy.multihead import MultiHeadAttention, project
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def layer_norm(x, weight=None, bias=None, eps=1e-5):
+    """Bring each row to mean 0 and variance 1, then scale and shift its columns.
+
+    x `(..., d_model)`, weight and bias `(d_model,)` or None -> the same shape and dtype
+    (float16 is computed in float32). The variance is the mean square, without Bessel's
+    correction; `eps`, under the root, keeps a constant row from dividing by 0.
+
+    Raises `ValueError` for shapes that do not fit or a negative eps, `TypeError` for anything
+    but floating NumPy arrays of one dtype.
+
+    Source: Ba et al. 2016, "Layer Normalization", equation 4.
+
+    >>> layer_norm(np.array([[1.0, 3.0], [10.0, 30.0]]), eps=0)
+    array([[-1.,  1.],
+           [-1.,  1.]])
+    """
+    optional = {name: w for name, w in (("weight", weight), ("bias", bias)) if w is not None}
+    check_floating(x=x, **optional)
+    _checks.check_norm(x.shape, shape_of(weight), shape_of(bias))
+    eps = _checks.check_eps(eps)
+    wide = working(x)
+    centred = wide - wide.mean(axis=-1, keepdims=True)
+    variance = (centred**2).mean(axis=-1, keepdims=True)
+    y = centred / np.sqrt(variance + eps)
+    if weight is not None:
+        y = y * working(weight)
+    if bias is not None:
+        y = y + working(bias)
+    return y.astype(x.dtype.type, copy=False)
+
+
+def gelu(x):
+    """A smooth gate: `x` times the probability that a standard normal number lies below it.
+
+    x: floating array of any shape -> the same shape and dtype. Exact, by the error function;
+    `TypeError` for anything but a floating NumPy array.
+
+    Source: Hendrycks & Gimpel 2016, "Gaussian Error Linear Units", section 2.
+
+    >>> gelu(np.array([-10.0, 0.0, 10.0])) + 0.0
+    array([ 0.,  0., 10.])
+    """
+    check_floating(x=x)
+    wide = working(x)
+    below = 0.5 * (1 + _erf(wide * math.sqrt(0.5)).astype(wide.dtype))
+    return (wide * below).astype(x.dtype.type, copy=False)
+
+
+class LayerNorm:
+    """`layer_norm` with its own weight, at first 1, and bias, at first 0: `(d_model,)` each.
+
+    Source: Ba et al. 2016, "Layer Normalization", equation 4.
+
+    >>> LayerNorm(2, eps=0)(np.array([[1.0, 3.0]]))
+    array([[-1.,  1.]])
+    """
+
+    def __init__(self, d_model, *, eps=1e-5):
+        d_model = _checks.check_count("d_model", d_model)
+        self.weight, self.bias, self.eps = np.ones(d_model), np.zeros(d_model), eps
+
+    @classmethod
+    def from_weights(cls, weight, bias, *, eps=1e-5):
+        """A norm with this weight and bias, `(d_model,)` each, copied in their dtype."""
+        check_floating(weight=weight, bias=bias)
+        _checks.check_norm(weight.shape, weight.shape, bias.shape)
+        self = cls.__new__(cls)
+        self.weight, self.bias, self.eps = weight.copy(), bias.copy(), eps
+        return self
+
+    def __call__(self, x):
+        """x `(..., d_model)` -> the same shape."""
+        return layer_norm(x, self.weight, self.bias, self.eps)
+
+
+class FeedForward:
+    """Two projections with an activation between them, for each token by itself.
+
+    d_model: width of input and output. d_ff: width between, by default `4 * d_model`.
+    Weights `W_1 (d_model, d_ff)`, `W_2 (d_ff, d_model)` Xavier uniform by `generator`, in
+    float64; biases `b_1`, `b_2` zero.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", equation 2; with GELU:
+    Devlin et al. 2018, "BERT", appendix A.2.
+
+    >>> FeedForward(4, generator=np.random.default_rng(0))(np.ones((3, 4))).shape
+    (3, 4)
+    """
+
+    def __init__(self, d_model, d_ff=None, *, activation=gelu, generator=None):
+        d_model = _checks.check_count("d_model", d_model)
+        d_ff = 4 * d_model if d_ff is None else _checks.check_count("d_ff", d_ff)
+        generator = check_generator(generator)
+        self.W_1 = xavier_uniform(d_model, d_ff, generator=generator)
+        self.W_2 = xavier_uniform(d_ff, d_model, generator=generator)
+        self.b_1, self.b_2 = np.zeros(d_ff), np.zeros(d_model)
+        self.activation = activation
+
+    @classmethod
+    def from_weights(cls, W_1, b_1, W_2, b_2, *, activation=gelu):
+        """A layer with these weights, copied in their dtype; shapes as in the class."""
+        check_floating(W_1=W_1, b_1=b_1, W_2=W_2, b_2=b_2)
+        _checks.check_feed_forward(W_1.shape, b_1.shape, W_2.shape, b_2.shape)
+        self = cls.__new__(cls)
+        self.W_1, self.b_1, self.W_2, self.b_2 = W_1.copy(), b_1.copy(), W_2.copy(), b_2.copy()
+        self.activation = activation
+        return self
+
+    def __call__(self, x):
+        """x `(..., d_model)` -> the same shape."""
+        return project(self.activation(project(x, self.W_1, self.b_1)), self.W_2, self.b_2)
+
+
+class TransformerBlock:
+    """Attention, then feed-forward, each added to what came in.
+
+    norm="pre" normalises what each part reads: `x + part(norm(x))`; norm="post" normalises
+    what comes out: `norm(x + part(x))`. d_model, num_heads: as in `MultiHeadAttention`;
+    d_ff, activation: as in `FeedForward`; eps: of both norms; generator: for all weights.
+
+    Its parts are `attention`, `feed_forward`, `attention_norm` and `feed_forward_norm`;
+    `TransformerBlock.from_parts` builds a block from other parts.
+
+    Source: post: Vaswani et al. 2017, "Attention Is All You Need", section 3.1; pre: Xiong et
+    al. 2020, "On Layer Normalization in the Transformer Architecture", figure 1.
+
+    >>> block = TransformerBlock(8, 2, norm="post", generator=np.random.default_rng(0))
+    >>> block(np.ones((5, 8))).shape
+    (5, 8)
+    """
+
+    def __init__(
+        self,
+        d_model,
+        num_heads,
+        *,
+        d_ff=None,
+        norm="pre",
+        activation=gelu,
+        eps=1e-5,
+        generator=None,
+    ):
+        generator = check_generator(generator)
+        self._take(
+            MultiHeadAttention(d_model, num_heads, generator=generator),
+            FeedForward(d_model, d_ff, activation=activation, generator=generator),
+            LayerNorm(d_model, eps=eps),
+            LayerNorm(d_model, eps=eps),
+            norm,
+        )
+
+    @classmethod
+    def from_parts(cls, attention, feed_forward, attention_norm, feed_forward_norm, *, norm="pre"):
+        """A block of these parts: `attention(x, mask=, bias=)`, the others functions of x."""
+        self = cls.__new__(cls)
+        self._take(attention, feed_forward, attention_norm, feed_forward_norm, norm)
+        return self
+
+    def _take(self, attention, feed_forward, attention_norm, feed_forward_norm, norm):
+        _checks.check_norm_order(norm)
+        self.attention, self.attention_norm = attention, attention_norm
+        self.feed_forward, self.feed_forward_norm = feed_forward, feed_forward_norm
+        self.norm = norm
+
+    def __call__(self, x, *, mask=None, bias=None):
+        """x `(..., n, d_model)` -> the same shape; mask, bias as in `MultiHeadAttention`."""
+        if self.norm == "pre":
+            x = x + self.attention(self.attention_norm(x), mask=mask, bias=bias)
+            return x + self.feed_forward(self.feed_forward_norm(x))
+        x = self.attention_norm(x + self.attention(x, mask=mask, bias=bias))
+        return self.feed_forward_norm(x + self.feed_forward(x))
+
+    def attention_weights(self, x, *, mask=None, bias=None):
+        """The weights `(..., h, n, n)` with which this block reads `x`."""
+        seen = self.attention_norm(x) if self.norm == "pre" else x
+        return self.attention.attention_weights(seen, mask=mask, bias=bias)

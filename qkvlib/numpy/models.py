@@ -1,0 +1,90 @@
+"""Whole models, assembled from the parts of this package."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from qkvlib import _checks, _minilm
+from qkvlib.numpy._arrays import check_array
+from qkvlib.numpy.blocks import FeedForward, LayerNorm, TransformerBlock
+from qkvlib.numpy.multihead import MultiHeadAttention
+from qkvlib.numpy.positions import learned_positions
+
+
+class Trace(NamedTuple):
+    """What an encoder went through: a list of hidden states, a list of weights.
+
+    hidden_states: what each block read, then the result, `(..., n, d_model)`: one more than
+    there are blocks. weights: what each block's heads read of it, `(..., h, n, n)`.
+    """
+
+    hidden_states: list
+    weights: list
+
+
+class Encoder:
+    """Tokens and learned positions, added and normalised, then read by one block after another.
+
+    token_table `(vocabulary, d_model)`, position_table `(n_max, d_model)`, norm: a function of
+    the embeddings, blocks: a list of `TransformerBlock`.
+
+    Source: Devlin et al. 2018, "BERT", section 3 and figure 2.
+
+    >>> tables = np.eye(3), np.zeros((2, 3))
+    >>> Encoder(*tables, norm=lambda x: x, blocks=[])(np.array([0, 2]))
+    array([[1., 0., 0.],
+           [0., 0., 1.]])
+    """
+
+    def __init__(self, token_table, position_table, *, norm, blocks):
+        self.token_table, self.position_table = token_table, position_table
+        self.norm, self.blocks = norm, list(blocks)
+
+    @classmethod
+    def from_pretrained(cls, weights, config):
+        """The encoder of `qkvlib.pretrained.load_minilm`, in the dtype of its weights.
+
+        weights: arrays by their name in the file; config: the model's settings. Raises
+        `ValueError` when a weight is missing or of another shape than the config says.
+        """
+        parts = _minilm.parts(weights, config)
+        blocks = [
+            TransformerBlock.from_parts(
+                MultiHeadAttention.from_weights(**part.attention),
+                FeedForward.from_weights(**part.feed_forward),
+                LayerNorm.from_weights(**part.attention_norm),
+                LayerNorm.from_weights(**part.feed_forward_norm),
+                norm="post",
+            )
+            for part in parts.blocks
+        ]
+        norm = LayerNorm.from_weights(**parts.norm)
+        return cls(parts.token_table, parts.position_table, norm=norm, blocks=blocks)
+
+    def __call__(self, ids, *, mask=None):
+        """The last hidden states `(..., n, d_model)` of `ids`, whole numbers `(..., n)`.
+
+        mask: as in `MultiHeadAttention`; for padding `padding_mask(lengths, n)[:, None]`.
+        Raises `ValueError` for ids outside the vocabulary and for more than `n_max` tokens.
+        """
+        x = self.embed(ids)
+        for block in self.blocks:
+            x = block(x, mask=mask)
+        return x
+
+    def trace(self, ids, *, mask=None):
+        """Every hidden state and every head's weights on the way, as a `Trace`."""
+        trace = Trace([self.embed(ids)], [])
+        for block in self.blocks:
+            x = trace.hidden_states[-1]
+            trace.weights.append(block.attention_weights(x, mask=mask))
+            trace.hidden_states.append(block(x, mask=mask))
+        return trace
+
+    def embed(self, ids):
+        """What the first block reads: `norm(token + position)`, `(..., n, d_model)`."""
+        check_array("ids", ids)
+        _checks.check_axes("ids", ids.shape, 1, "(..., n)")
+        _checks.check_table("ids", ids, self.token_table.shape, "(vocabulary, d_model)")
+        positions = learned_positions(np.arange(ids.shape[-1]), self.position_table)
+        return self.norm(self.token_table[ids] + positions)

@@ -1,0 +1,55 @@
+"""What the torch twin asks of its tensors."""
+
+import torch
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+HALF = (torch.float16, torch.bfloat16)
+
+
+def check_tensor(name, x):
+    """`x` must be a torch tensor."""
+    if not isinstance(x, torch.Tensor):
+        kind = f"{type(x).__module__.split('.')[0]}.{type(x).__name__}"
+        hint = (
+            f"use qkvlib.numpy, or pass torch.from_numpy({name})"
+            if kind.startswith("numpy.")
+            else f"write torch.tensor({name})"
+        )
+        raise TypeError(f"{name} must be a torch tensor, got {kind}; {hint}")
+
+
+def check_floating(**tensors):
+    """The named tensors must have one and the same floating dtype, and lie on one device."""
+    for name, x in tensors.items():
+        check_tensor(name, x)
+        if x.dtype not in FLOATS:
+            raise TypeError(
+                f"{name} must be float16, bfloat16, float32 or float64, got {x.dtype}; "
+                f"convert it, as in {name}.float()"
+            )
+    if len({x.dtype for x in tensors.values()}) > 1 and not _autocast(tensors):
+        listed = ", ".join(f"{name} {x.dtype}" for name, x in tensors.items())
+        raise TypeError(f"all must have one dtype, got {listed}; convert with .to(dtype)")
+    check_devices(**tensors)
+
+
+def check_devices(**tensors):
+    """The named tensors must lie on one device."""
+    if len({x.device for x in tensors.values()}) > 1:
+        listed = ", ".join(f"{name} on {x.device}" for name, x in tensors.items())
+        raise ValueError(f"all must lie on one device, got {listed}; move them with .to(device)")
+
+
+def shape_of(x):
+    """The shape of an optional tensor, as a plain tuple."""
+    return None if x is None else tuple(x.shape)
+
+
+def working(x):
+    """`x` in the precision that is computed in: float32 for half types, else its own."""
+    return x.float() if x.dtype in HALF else x
+
+
+def _autocast(tensors):
+    """Under autocast torch itself brings the inputs of a product to one dtype."""
+    return any(torch.is_autocast_enabled(x.device.type) for x in tensors.values())

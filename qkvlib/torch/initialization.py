@@ -1,0 +1,56 @@
+"""Random starting weights whose size keeps the signal's size."""
+
+import math
+
+import torch
+
+from qkvlib._checks import check_count
+
+
+def xavier_uniform(fan_in, fan_out, *, generator=None, device=None):
+    """A matrix `(fan_in, fan_out)`, uniform on ±sqrt(6 / (fan_in + fan_out)).
+
+    Its variance is 2 / (fan_in + fan_out), its dtype torch's default. generator: a
+    `torch.Generator` on the CPU, for numbers that can be drawn again on any device; None uses
+    torch's own.
+
+    Raises `TypeError` or `ValueError` for fans that are not positive whole numbers, and
+    `TypeError` for another kind of generator.
+
+    Source: Glorot & Bengio 2010, "Understanding the difficulty of training deep feedforward
+    neural networks", equation 16.
+
+    >>> W = xavier_uniform(300, 200, generator=torch.Generator().manual_seed(0))
+    >>> tuple(W.shape), round(float(W.var()) * 250, 1)
+    ((300, 200), 1.0)
+    """
+    bound = math.sqrt(6 / (check_count("fan_in", fan_in) + check_count("fan_out", fan_out)))
+    matrix = torch.rand(fan_in, fan_out, generator=check_generator(generator))
+    return ((2 * matrix - 1) * bound).to(device)
+
+
+def xavier_normal(fan_in, fan_out, *, generator=None, device=None):
+    """A matrix `(fan_in, fan_out)`, normal with variance 2 / (fan_in + fan_out).
+
+    dtype, generator and errors: as in `xavier_uniform`.
+
+    Source: Glorot & Bengio 2010, "Understanding the difficulty of training deep feedforward
+    neural networks", equation 12.
+
+    >>> W = xavier_normal(300, 200, generator=torch.Generator().manual_seed(0))
+    >>> tuple(W.shape), round(float(W.var()) * 250, 1)
+    ((300, 200), 1.0)
+    """
+    std = math.sqrt(2 / (check_count("fan_in", fan_in) + check_count("fan_out", fan_out)))
+    matrix = torch.randn(fan_in, fan_out, generator=check_generator(generator))
+    return (matrix * std).to(device)
+
+
+def check_generator(generator):
+    """A `torch.Generator`, or None for torch's own."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(
+            f"generator must be a torch.Generator, got {type(generator).__name__}; "
+            "write torch.Generator().manual_seed(seed)"
+        )
+    return generator
