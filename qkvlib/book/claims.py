@@ -76,10 +76,10 @@ class Settled:
     verdict: str
     as_said: bool | tuple | None
     corrected: bool | None
-    measured: dict
+    measured: tuple  # pairs of label and text: notebooks sort the keys of a dict
 
     def _figures(self):
-        return " · ".join(f"{label} {value}" for label, value in self.measured.items())
+        return " · ".join(f"{label}: {text}" for label, text in self.measured)
 
     def __repr__(self):
         return "\n".join(filter(None, [f"{self.id}: {self.verdict}", self._figures()]))
@@ -110,7 +110,7 @@ def settle(id, *, as_said=None, corrected=None, measured=None):
 
     >>> settle("C1-c", as_said=False, corrected=True, measured={"smallest weight": 0.25})
     C1-c: misleading
-    smallest weight 0.250
+    smallest weight: 0.250
     """
     claim = _find(id)
     expected = (None, None) if claim.kind == "unsettled" else COMPUTED[claim.verdict]
@@ -126,10 +126,10 @@ def settle(id, *, as_said=None, corrected=None, measured=None):
             f"{expected}; this experiment computed {computed}. "
             "Look for the mistake in the experiment first, then change the verdict"
         )
-    figures = {
-        label: value if isinstance(value, str) else number(value)
+    figures = tuple(
+        (label, value if isinstance(value, str) else number(value))
         for label, value in (measured or {}).items()
-    }
+    )
     return Settled(id, claim.verdict, *computed, figures)
 
 
@@ -215,7 +215,7 @@ def render_page(chapters, *, allow_missing=False):
         lines += ["", f"## {title if section == 'O' else f'{section} {title}'}"]
         for claim in claims.values():
             if claim.section == section:
-                lines += ["", *_entry(claim, measured.get(claim.id))]
+                lines += ["", *_entry(claim, measured.get(claim.id, ()))]
     return "\n".join(lines) + "\n"
 
 
@@ -268,7 +268,7 @@ def _entry(claim, measured):
         "source": f"the literature alone; see {chapter}",
         "not testable": "nothing that could be tested",
     }[claim.kind]
-    figures = "; ".join(f"{name} {value}" for name, value in (measured or {}).items())
+    figures = "; ".join(f"{label}: {text}" for label, text in measured)
     lines = {
         "Not said" if claim.verdict == "omitted" else "Said": claim.said,
         "To add" if claim.verdict == "holds" else "Right is": claim.right,
