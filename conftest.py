@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from run import QUIET
 
 for name, value in QUIET.items():
@@ -19,8 +20,8 @@ for name, value in QUIET.items():
 ROOT = Path(__file__).parent
 UNCOMPARED = ROOT / "tests" / "uncompared_cells.toml"
 
-# Two pictures are the same when at most PIXELS of their pixels differ by more than LEVELS of 255
-# in some channel: rounding on another processor moves a few edge pixels, a changed digit moves more.
+# Two pictures are the same when at most PIXELS of their pixels differ by more than LEVELS of 255 in
+# some channel: rounding on another processor moves a few edge pixels, a changed digit moves more.
 LEVELS = 16
 PIXELS = 10
 

@@ -10,6 +10,7 @@ otherwise `.venv` is made beside this file. What is missing is installed first.
 import argparse
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -131,7 +132,34 @@ def refresh(python, *notebooks):
 
 
 def ci(python):
-    """what has to hold before a change goes in: style, tests, the book and its pages"""
+    """all that must hold before a change goes in: style, tests, the book and its pages"""
+    checks = {
+        "style": lambda: run(python, "-m", "ruff", "check"),
+        "format": lambda: run(python, "-m", "ruff", "format", "--check"),
+        "tests": lambda: test(python),
+        "book without a warning": lambda: strict_book(python),
+        "pages of the book": lambda: run(python, "tools/check_site.py"),
+    }
+    summary = [outcome(name, check) for name, check in checks.items()]
+    print("\n" + "\n".join(summary), flush=True)
+    sys.exit(any("FAILED" in line for line in summary))
+
+
+def outcome(name, check):
+    """One line of the summary: run the check, whether it passed, and how long it took."""
+    print(f"\n==== {name}", flush=True)
+    start = time.perf_counter()
+    try:
+        check()
+        word = "passed"
+    except subprocess.CalledProcessError:
+        word = "FAILED"
+    return f"{word}  {name} ({time.perf_counter() - start:.0f} s)"
+
+
+def strict_book(python):
+    shutil.rmtree(HTML.parent, ignore_errors=True)
+    jupyter_book(python, "-W", "-n", "--keep-going")
 
 
 if __name__ == "__main__":

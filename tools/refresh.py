@@ -13,7 +13,10 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
 
+from qkvlib.book.claims import render_page
+
 ROOT = Path(__file__).resolve().parents[1]
+CHAPTERS = ROOT / "chapters"
 PICTURE = ROOT / "assets" / "readme.png"
 PICTURE_TAG = "readme-picture"
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -24,11 +27,13 @@ def main(names):
     for path in [Path(name).resolve() for name in names] or notebooks:
         print(path.relative_to(ROOT).as_posix(), flush=True)
         refresh(path)
-    write_picture(notebooks)
+    page = render_page(CHAPTERS, allow_missing=bool(names))
+    (CHAPTERS / "claims.md").write_text(page, encoding="utf-8", newline="\n")
+    PICTURE.write_bytes(picture(notebooks))
 
 
 def all_notebooks():
-    found = sorted((ROOT / "chapters").rglob("*.ipynb"))
+    found = sorted(CHAPTERS.rglob("*.ipynb"))
     return [path for path in found if ".ipynb_checkpoints" not in path.parts]
 
 
@@ -61,8 +66,8 @@ def clean(notebook):
                 output.traceback = [line.replace(f"{ROOT}/", "") for line in output.traceback]
 
 
-def write_picture(notebooks):
-    """Write the picture of the README: the stored one of the cell tagged `readme-picture`."""
+def picture(notebooks):
+    """The PNG of the README: what the one cell tagged `readme-picture` has stored."""
     cells = [
         cell
         for path in notebooks
@@ -70,9 +75,11 @@ def write_picture(notebooks):
         if PICTURE_TAG in cell.metadata.get("tags", [])
     ]
     if len(cells) != 1:
-        sys.exit(f"One cell must carry the tag {PICTURE_TAG}, {len(cells)} do.")
-    png = next(out["data"]["image/png"] for out in cells[0].outputs if "data" in out)
-    PICTURE.write_bytes(base64.b64decode(png))
+        raise ValueError(f"one cell must carry the tag {PICTURE_TAG}, {len(cells)} do")
+    png = next(
+        out.data["image/png"] for out in cells[0].outputs if "image/png" in out.get("data", {})
+    )
+    return base64.b64decode(png)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+"""Storing outputs again changes nothing."""
+
+import shutil
+
+import nbformat
+import pytest
+
+from tools.refresh import PICTURE, all_notebooks, clean, picture, refresh
+
+NOTEBOOKS = all_notebooks()
+
+
+def code_cells(path):
+    return sum(cell.cell_type == "code" for cell in nbformat.read(path, as_version=4).cells)
+
+
+# The whole takes minutes: `run.py refresh` and `git diff` say the same of every notebook.
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS, key=code_cells)[:2], ids=lambda path: path.stem)
+def test_a_second_refresh_changes_nothing(path, tmp_path):
+    copy = tmp_path / path.name
+    shutil.copy(path, copy)
+    refresh(copy)
+    first = copy.read_bytes()
+    refresh(copy)
+    assert copy.read_bytes() == first
+
+
+def test_the_picture_of_the_readme_is_the_stored_one():
+    assert PICTURE.read_bytes() == picture(NOTEBOOKS)
+
+
+def test_what_differs_between_machines_is_taken_out():
+    failing = nbformat.v4.new_output(
+        "error", ename="E", evalue="e", traceback=[f"File {PICTURE}:3"]
+    )
+    cell = nbformat.v4.new_code_cell("f()", outputs=[failing], id="a")
+    cell.metadata["execution"] = {"iopub.status.busy": "2026-01-01T00:00:00Z"}
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+    notebook.metadata["language_info"] = {"name": "python", "version": "3.11.7"}
+    clean(notebook)
+    assert notebook.metadata["language_info"] == {"name": "python"}
+    assert notebook.metadata["kernelspec"]["name"] == "python3"
+    assert cell.metadata == {}
+    assert failing.traceback == ["File assets/readme.png:3"]
