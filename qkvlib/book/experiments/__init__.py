@@ -1,0 +1,20 @@
+"""The experiments of the chapters: small tasks, small models, one training loop.
+
+mirror          four heads learn to output a sequence backwards: what do they read?
+copy_previous   one head learns to output the token before each token, with matrices shared or not
+loss_curve      the losses while one head learns, with the scale 1 / sqrt(d_k) or another
+learn_rules     W_Q and W_K of the running example, learned instead of written by hand
+
+Every random number, weights included, comes from a NumPy Generator made from the seed.
+"""
+
+from qkvlib.book.experiments.reading import (
+    Copying,
+    Mirror,
+    copy_previous,
+    loss_curve,
+    mirror,
+)
+from qkvlib.book.experiments.rules import Rules, learn_rules
+
+__all__ = ["mirror", "copy_previous", "loss_curve", "learn_rules", "Mirror", "Copying", "Rules"]
