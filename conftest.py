@@ -10,12 +10,14 @@ import os
 import tomllib
 from pathlib import Path
 
+import matplotlib
 import pytest
 
 from run import QUIET
 
 for name, value in QUIET.items():
     os.environ.setdefault(name, value)
+matplotlib.use("agg")  # no windows; the kernels of the notebooks choose for themselves
 
 ROOT = Path(__file__).parent
 UNCOMPARED = ROOT / "tests" / "uncompared_cells.toml"

@@ -50,7 +50,7 @@ def refresh(path):
         record_timing=False,
         coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},
-    ).execute(stderr=subprocess.DEVNULL)  # the kernel's own log
+    ).execute(cleanup_kc=True, stderr=subprocess.DEVNULL)  # stop the kernel, drop its own log
     clean(notebook)
     nbformat.write(notebook, path)
 
