@@ -61,12 +61,6 @@ def library_weights(x, head):
     return attention_weights(project(x, head.W_Q), project(x, head.W_K))
 
 
-def library_output(x, head):
-    return scaled_dot_product_attention(
-        project(x, head.W_Q), project(x, head.W_K), project(x, head.W_V)
-    )
-
-
 def assert_prints(actual, expected, decimals=3):
     """The numbers round to the typed ones, each within half of the last printed digit."""
     expected = np.asarray(expected, dtype=float)

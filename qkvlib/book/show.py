@@ -101,7 +101,8 @@ class Table:
             for name, row in zip(self._rows, self._cells)
         )
         caption = f"<caption>{html.escape(self._caption)}</caption>\n" if self._caption else ""
+        # "dataframe" is the class that themes and notebooks know how to draw
         return (
-            f"<table>\n{caption}<thead><tr><td></td>{head}</tr></thead>\n"
+            f'<table class="dataframe">\n{caption}<thead><tr><td></td>{head}</tr></thead>\n'
             f"<tbody>\n{body}\n</tbody>\n</table>"
         )
