@@ -1,0 +1,529 @@
+"""What every right implementation of attention obeys, whoever wrote it.
+
+A law is a function of the implementation under test and of inputs for it. It returns None when
+it holds, else a `CounterExample` that says where it fails and how:
+
+>>> from qkvlib.numpy import scaled_dot_product_attention
+>>> query, key, value = np.array([[1.0]]), np.array([[0.0], [1.0]]), np.array([[1.0], [3.0]])
+>>> rows_sum_to_one(scaled_dot_product_attention, query, key, value) is None
+True
+>>> def forgot_to_normalise(query, key, value, *, mask=None):
+...     return np.exp(query @ key.T) @ value
+>>> print(rows_sum_to_one(forgot_to_normalise, query, np.zeros((2, 1)), value))
+rows_sum_to_one: weights of query (0,), summed, must be 1.0, got 2.0; with query=[[1.]], \
+key=[[0.], [0.]], value=[[1.], [3.]], mask=None
+
+There are laws of two kinds of function, on plain NumPy arrays, with masks that say True for
+"may attend":
+
+- `attend(query, key, value, *, mask=None)`, shapes and mask as in
+  `qkvlib.numpy.scaled_dot_product_attention`: `ATTENTION_LAWS`. Of a function that stops at the
+  weights make one by `lambda query, key, value, *, mask=None: weights(...) @ value`; of several
+  heads that are split, attend and are merged again, one whose widths are `num_heads * d`.
+- `layer(x, *, mask=None)`, from tokens to tokens, with masks of two axes: `LAYER_LAWS`.
+
+`smallest_counterexample` tries a law on inputs from small to large.
+
+Laws see neither the scale nor the projections: a wrong `1 / sqrt(d_k)` obeys them all. For that
+compare with a reference.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = [
+    "CounterExample",
+    "smallest_counterexample",
+    "attention_inputs",
+    "layer_inputs",
+    "rows_sum_to_one",
+    "empty_rows_are_zero",
+    "forbidden_keys_have_no_influence",
+    "unreachable_keys_may_hold_anything",
+    "permuting_queries_permutes_outputs",
+    "permuting_keys_with_values_changes_nothing",
+    "shifting_scores_changes_nothing",
+    "every_value_reaches_every_output",
+    "large_scores_stay_finite",
+    "arguments_stay_as_they_are",
+    "output_keeps_the_dtype",
+    "permuting_tokens_permutes_outputs",
+    "forbidden_tokens_have_no_influence",
+    "every_token_influences_every_output",
+    "ATTENTION_LAWS",
+    "LAYER_LAWS",
+]
+
+# How far rounding may take an output, as a share of the largest value that went in.
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3}
+
+
+class CounterExample(NamedTuple):
+    """A law that fails: its name, the inputs, where in the output, what was expected, what came."""
+
+    law: str
+    inputs: dict
+    where: str
+    expected: object
+    got: object
+
+    def __str__(self):
+        inputs = ", ".join(f"{name}={_one_line(x)}" for name, x in self.inputs.items())
+        return (
+            f"{self.law}: {self.where} must be {_one_line(self.expected)}, "
+            f"got {_one_line(self.got)}; with {inputs}"
+        )
+
+
+def smallest_counterexample(law, function, inputs):
+    """The first of `inputs` with which `function` breaks `law`, or None.
+
+    inputs: pairs of arrays and a mask, from small to large: `attention_inputs()` for a law of
+    attention, `layer_inputs(d_model)` for a law of layers.
+
+    >>> def no_shift(query, key, value, *, mask=None):
+    ...     with np.errstate(over="ignore", invalid="ignore"):
+    ...         weights = np.exp(query @ np.swapaxes(key, -2, -1))
+    ...         return weights / weights.sum(-1, keepdims=True) @ value
+    >>> smallest_counterexample(large_scores_stay_finite, no_shift, attention_inputs()).got
+    nan
+    """
+    for arrays, mask in inputs:
+        found = law(function, *arrays, mask=mask)
+        if found is not None:
+            return found
+    return None
+
+
+def attention_inputs(generator=None):
+    """Inputs for the laws of attention, from one number to batches of heads; small integers.
+
+    Yields `(query, key, value), mask`. Sizes differ from each other where they can, some masks
+    have a row that allows nothing. generator: a `numpy.random.Generator`, by default one that
+    draws the same inputs each time.
+    """
+    generator = np.random.default_rng(0) if generator is None else generator
+    for lead, n_query, n_key, d_k, d_v in [
+        ((), 1, 1, 1, 1),
+        ((), 1, 2, 1, 1),
+        ((), 2, 2, 1, 1),
+        ((), 3, 3, 1, 2),
+        ((), 2, 3, 4, 2),
+        ((), 4, 4, 2, 3),
+        ((3,), 4, 5, 4, 6),
+        ((2, 3), 4, 5, 7, 6),
+    ]:
+        draw = _small_integers(generator, lead)
+        yield (draw(n_query, d_k), draw(n_key, d_k), draw(n_key, d_v)), None
+        for mask_lead in {(), lead}:
+            mask = generator.random((*mask_lead, n_query, n_key)) < 0.6
+            mask[..., 0, :] = n_query == 1
+            yield (draw(n_query, d_k), draw(n_key, d_k), draw(n_key, d_v)), mask
+
+
+def layer_inputs(d_model, generator=None):
+    """Inputs for the laws of layers, from one token to a batch; small integers.
+
+    Yields `(x,), mask` with `x (..., n, d_model)`. The masks have two axes, which fit with and
+    without heads. generator: as in `attention_inputs`.
+    """
+    generator = np.random.default_rng(0) if generator is None else generator
+    for lead, n in [((), 1), ((), 2), ((), 3), ((), 5), ((2,), 4), ((3,), 7)]:
+        draw = _small_integers(generator, lead)
+        yield (draw(n, d_model),), None
+        yield (draw(n, d_model),), np.tri(n, dtype=bool)
+        yield (draw(n, d_model),), np.eye(n, dtype=bool) | (generator.random((n, n)) < 0.5)
+
+
+# ---- laws of attention ---------------------------------------------------------------------------
+
+
+def rows_sum_to_one(attend, query, key, value, *, mask=None):
+    """The weights of a query sum to 1: values that are all 1 come back as 1.
+
+    Of a query that may attend to nothing `empty_rows_are_zero` speaks. Source: the definition of
+    softmax; an output is an average of values.
+    """
+    shape = _output_shape(query, key, value)
+    return _difference(
+        rows_sum_to_one,
+        _named(query, key, value, mask),
+        attend(query, key, np.ones_like(value), mask=mask),
+        np.ones(shape),
+        rows=_reads(query, key, mask),
+        where="weights of query {row}, summed,",
+    )
+
+
+def empty_rows_are_zero(attend, query, key, value, *, mask=None):
+    """A query that may attend to nothing gets zeros. Here the first query is forbidden all keys.
+
+    Source: a convention, for softmax has no answer there. Zero is the sum of no values, and what
+    torch's fused attention returns; NaN or an average over all keys would spoil what comes after.
+    """
+    mask = _allowed(query, key, mask).copy()
+    mask[..., :1, :] = False
+    return _difference(
+        empty_rows_are_zero,
+        _named(query, key, value, mask),
+        attend(query, key, value, mask=mask),
+        np.zeros(_output_shape(query, key, value)),
+        rows=~_reads(query, key, mask),
+    )
+
+
+def forbidden_keys_have_no_influence(attend, query, key, value, *, mask=None):
+    """What a key and its value hold cannot change the output of a query that may not attend to it.
+
+    One key after the other gets other finite numbers. Without a mask there is nothing to forbid.
+    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.3.
+    """
+    forbidden = ~_allowed(query, key, mask)
+    before = attend(query, key, value, mask=mask)
+    for j in range(key.shape[-2]):
+        other_key, other_value = key.copy(), value.copy()
+        other_key[..., j, :] = _size(key) + 1
+        other_value[..., j, :] = 2 * _size(value) + 1
+        found = _difference(
+            forbidden_keys_have_no_influence,
+            _named(query, key, value, mask),
+            attend(query, other_key, other_value, mask=mask),
+            before,
+            rows=forbidden[..., j],
+            size=_size(value),
+            where=f"after another key {j} the output {{at}}",
+        )
+        if found:
+            return found
+    return None
+
+
+def unreachable_keys_may_hold_anything(attend, query, key, value, *, mask=None):
+    """A key to which no query may attend may even hold NaN or infinity. Here it is the last one.
+
+    In a batch it is closed to the first item alone; other items may read their own last key.
+    Source: a convention. Padding is memory that nobody filled, and 0 * NaN is NaN.
+    """
+    mask = _allowed(query, key, mask).copy()
+    first_item = (0,) * (mask.ndim - 2)
+    mask[(*first_item, slice(None), -1)] = False
+    unreached = ~mask.any(axis=-2)[..., None]
+    before = attend(query, key, value, mask=mask)
+    for filling in (np.nan, np.inf, -np.inf):
+        spoilt_key, spoilt_value = (
+            np.where(unreached, x.dtype.type(filling), x) for x in (key, value)
+        )
+        found = _difference(
+            unreachable_keys_may_hold_anything,
+            _named(query, key, value, mask),
+            attend(query, spoilt_key, spoilt_value, mask=mask),
+            before,
+            size=_size(value),
+            where=f"with {filling} in keys that nobody may read the output {{at}}",
+        )
+        if found:
+            return found
+    return None
+
+
+def permuting_queries_permutes_outputs(attend, query, key, value, *, mask=None):
+    """Queries do not see each other: in another order they get the same outputs in that order.
+
+    Tried with a swap of the first two and with a rotation, which together make every order.
+    """
+    before = attend(query, key, value, mask=mask)
+    for order in _orders(query.shape[-2]):
+        found = _difference(
+            permuting_queries_permutes_outputs,
+            _named(query, key, value, mask),
+            attend(query[..., order, :], key, value, mask=_take(mask, order, axis=-2)),
+            before[..., order, :],
+            size=_size(value),
+            where=f"for queries in the order {order} the output {{at}}",
+        )
+        if found:
+            return found
+    return None
+
+
+def permuting_keys_with_values_changes_nothing(attend, query, key, value, *, mask=None):
+    """Attention reads a set: the order in which keys stand with their values says nothing.
+
+    Source: Lee et al. 2019, "Set Transformer", section 3.1.
+    """
+    before = attend(query, key, value, mask=mask)
+    for order in _orders(key.shape[-2]):
+        other_key, other_value = key[..., order, :], value[..., order, :]
+        found = _difference(
+            permuting_keys_with_values_changes_nothing,
+            _named(query, key, value, mask),
+            attend(query, other_key, other_value, mask=_take(mask, order, axis=-1)),
+            before,
+            size=_size(value),
+            where=f"for keys in the order {order} the output {{at}}",
+        )
+        if found:
+            return found
+    return None
+
+
+def shifting_scores_changes_nothing(attend, query, key, value, *, mask=None):
+    """Softmax sees differences: a constant added to a row of scores changes nothing.
+
+    The constant comes by the keys: all of them move by 1, and with them a query's scores by the
+    sum of its numbers. For scores below 30, where rounding stays small; a softcap breaks this law.
+    Source: exp(s + c) / sum(exp(s + c)) = exp(s) / sum(exp(s)).
+    """
+    return _difference(
+        shifting_scores_changes_nothing,
+        _named(query, key, value, mask),
+        attend(query, key + key.dtype.type(1), value, mask=mask),
+        attend(query, key, value, mask=mask),
+        size=_size(value),
+        where="with all keys moved by 1 the output {at}",
+    )
+
+
+def every_value_reaches_every_output(attend, query, key, value, *, mask=None):
+    """A value reaches each output that may attend to it in every column, and so in every head.
+
+    All values are 0 but one, which is 1; what arrives is its weight. For scores below 30, where no
+    weight rounds to 0. Source: exp is positive.
+    """
+    allowed = _allowed(query, key, mask)
+    one = np.zeros_like(value)
+    silence = attend(query, key, one, mask=mask)
+    for j in range(key.shape[-2]):
+        one[..., j, :] = 1
+        unheard = (attend(query, key, one, mask=mask) == silence) & allowed[..., j, None]
+        one[..., j, :] = 0
+        if unheard.any():
+            at = _first(unheard)
+            return CounterExample(
+                "every_value_reaches_every_output",
+                _named(query, key, value, mask),
+                f"what value {j} adds to the output {at}",
+                "more than 0",
+                0.0,
+            )
+    return None
+
+
+def large_scores_stay_finite(attend, query, key, value, *, mask=None):
+    """With scores of 10000 the output is still an average of the values, not infinite, not NaN.
+
+    Source: Goodfellow et al. 2016, "Deep Learning", section 4.1. exp(10000) is infinite in every
+    dtype; what helps is to subtract the row's maximum.
+    """
+    largest = np.abs(query @ np.swapaxes(key, -2, -1)).max(initial=0)
+    factor = query.dtype.type(np.sqrt(1e4 / largest) if largest else 1)
+    output = attend(query * factor, key * factor, value, mask=mask)
+    lowest, highest = value.min(-2, keepdims=True), value.max(-2, keepdims=True)
+    return _difference(
+        large_scores_stay_finite,
+        _named(query * factor, key * factor, value, mask),
+        output,
+        np.clip(np.nan_to_num(output), lowest, highest),
+        rows=_reads(query, key, mask),
+        size=_size(value),
+    )
+
+
+def arguments_stay_as_they_are(function, *arrays, mask=None):
+    """Neither the arrays nor the mask that are passed in are changed. For layers too."""
+    before = _named(*arrays, mask)
+    after = {name: None if x is None else x.copy() for name, x in before.items()}
+    *given, given_mask = after.values()
+    function(*given, mask=given_mask)
+    for name, x in before.items():
+        if x is not None and x.tobytes() != after[name].tobytes():
+            return CounterExample("arguments_stay_as_they_are", before, name, x, after[name])
+    return None
+
+
+def output_keeps_the_dtype(function, *arrays, mask=None):
+    """The output has the dtype of the query, or of a layer's x: float32 stays float32.
+
+    In NumPy 2 `/ np.sqrt(d_k)` breaks this: a float64 number, unlike a Python one, widens an array.
+    """
+    got, expected = function(*arrays, mask=mask).dtype, arrays[0].dtype
+    if got == expected:
+        return None
+    return CounterExample(
+        "output_keeps_the_dtype", _named(*arrays, mask), "the dtype", expected, got
+    )
+
+
+# ---- laws of layers ------------------------------------------------------------------------------
+
+
+def permuting_tokens_permutes_outputs(layer, x, *, mask=None):
+    """A layer without positions treats all tokens alike: in another order, the same outputs."""
+    before = layer(x, mask=mask)
+    for order in _orders(x.shape[-2]):
+        other_mask = _take(_take(mask, order, axis=-1), order, axis=-2)
+        found = _difference(
+            permuting_tokens_permutes_outputs,
+            _named(x, mask),
+            layer(x[..., order, :], mask=other_mask),
+            before[..., order, :],
+            size=_size(before),
+            where=f"for tokens in the order {order} the output {{at}}",
+        )
+        if found:
+            return found
+    return None
+
+
+def forbidden_tokens_have_no_influence(layer, x, *, mask=None):
+    """What a token holds cannot change the output of another that may not attend to it."""
+    before = layer(x, mask=mask)
+    for j in range(x.shape[-2]):
+        another = np.arange(x.shape[-2]) != j
+        found = _difference(
+            forbidden_tokens_have_no_influence,
+            _named(x, mask),
+            layer(_with_another_token(x, j), mask=mask),
+            before,
+            rows=another & ~_may_look_at(x, j, mask),
+            size=_size(before),
+            where=f"after another token {j} the output {{at}}",
+        )
+        if found:
+            return found
+    return None
+
+
+def every_token_influences_every_output(layer, x, *, mask=None):
+    """What a token holds changes the output of every token that may attend to it."""
+    before = layer(x, mask=mask)
+    for j in range(x.shape[-2]):
+        after = layer(_with_another_token(x, j), mask=mask)
+        unmoved = (after == before).all(axis=-1) & _may_look_at(x, j, mask)
+        if unmoved.any():
+            at = _first(unmoved)
+            return CounterExample(
+                "every_token_influences_every_output",
+                _named(x, mask),
+                f"after another token {j} the output {at}",
+                "changed",
+                after[at],
+            )
+    return None
+
+
+ATTENTION_LAWS = (
+    rows_sum_to_one,
+    empty_rows_are_zero,
+    forbidden_keys_have_no_influence,
+    unreachable_keys_may_hold_anything,
+    permuting_queries_permutes_outputs,
+    permuting_keys_with_values_changes_nothing,
+    shifting_scores_changes_nothing,
+    every_value_reaches_every_output,
+    large_scores_stay_finite,
+    arguments_stay_as_they_are,
+    output_keeps_the_dtype,
+)
+"""The laws of `attend(query, key, value, *, mask=None)`."""
+
+LAYER_LAWS = (
+    permuting_tokens_permutes_outputs,
+    forbidden_tokens_have_no_influence,
+    every_token_influences_every_output,
+    arguments_stay_as_they_are,
+    output_keeps_the_dtype,
+)
+"""The laws of `layer(x, *, mask=None)` without positions."""
+
+
+# ---- what they share -----------------------------------------------------------------------------
+
+
+def _difference(law, inputs, got, expected, *, rows=True, size=1.0, where="the output {at}"):
+    """The first place, in the rows named, where `got` is not `expected` up to rounding."""
+    if got.shape != expected.shape:
+        return CounterExample(law.__name__, inputs, "the shape", expected.shape, got.shape)
+    tolerance = TOLERANCE.get(got.dtype.name, 0.0) * size
+    near = np.abs(got.astype(float) - expected.astype(float)) <= tolerance  # NaN is not near
+    wrong = ~near & np.expand_dims(rows, -1)
+    if not wrong.any():
+        return None
+    at = _first(wrong)
+    where = where.format(at=at, row=at[:-1])
+    return CounterExample(law.__name__, inputs, where, float(expected[at]), float(got[at]))
+
+
+def _allowed(query, key, mask):
+    """The mask written out for all scores."""
+    lead = np.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    mask = np.True_ if mask is None else mask
+    return np.broadcast_to(mask, (*lead, query.shape[-2], key.shape[-2]))
+
+
+def _reads(query, key, mask):
+    """Which queries may attend to something."""
+    return _allowed(query, key, mask).any(axis=-1)
+
+
+def _output_shape(query, key, value):
+    lead = np.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    return (*lead, query.shape[-2], value.shape[-1])
+
+
+def _may_look_at(x, j, mask):
+    """Which tokens may attend to token j, from a mask of two axes."""
+    return _allowed(x, x, mask)[..., j]
+
+
+def _with_another_token(x, j):
+    """x with other contents in token j: random ones, for a norm takes a constant away again."""
+    x = x.copy()
+    x[..., j, :] += np.random.default_rng(0).uniform(1, 2, x.shape[-1]).astype(x.dtype)
+    return x
+
+
+def _orders(n):
+    """A swap of the first two and a rotation: together they make every order of n things."""
+    swap, rotation = list(range(n)), [*range(1, n), 0]
+    swap[:2] = swap[1::-1]
+    return swap, rotation
+
+
+def _take(mask, order, axis):
+    """The mask in another order; a mask that is one for all rows or columns stays."""
+    if mask is None or mask.shape[axis] == 1:
+        return mask
+    return np.take(mask, order, axis=axis)
+
+
+def _size(x):
+    """The largest absolute value."""
+    return float(np.abs(x).max(initial=0))
+
+
+def _first(wrong):
+    """The first index where an array is True."""
+    return tuple(int(i) for i in np.argwhere(wrong)[0])
+
+
+def _named(*arrays):
+    """The arguments by their names; the mask comes last."""
+    names = ("x", "mask") if len(arrays) == 2 else ("query", "key", "value", "mask")
+    return dict(zip(names, arrays))
+
+
+def _small_integers(generator, lead):
+    def draw(*shape):
+        return generator.integers(-3, 4, (*lead, *shape)).astype(float)
+
+    return draw
+
+
+def _one_line(x):
+    if not isinstance(x, np.ndarray) or x.ndim == 0:
+        return str(x)
+    if x.size > 40:
+        return f"an array of shape {x.shape}"
+    return " ".join(np.array2string(x, separator=", ").split())
