@@ -14,6 +14,7 @@ NOTEBOOKS = all_notebooks()
 TAGGED = {"torch", "model"}
 ALLOWED = {"qkvlib", "numpy", "matplotlib"}
 UNCOMPARED = tomllib.loads((ROOT / "tests" / "uncompared_cells.toml").read_text(encoding="utf-8"))
+LINES = 25
 NOT_COMPARING = {"nbval-ignore-output", "nbval-skip"}
 
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -54,6 +55,13 @@ def test_figures_are_png_with_alt_text(path):
             if kinds:
                 alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt")
                 assert alt, f"cell {number}: a figure without alt text"
+
+
+@every_notebook
+def test_no_visible_cell_is_long(path):
+    for number, cell in code_cells(path):
+        hidden = any(tag.startswith(("hide-", "remove-")) for tag in tags(cell))
+        assert hidden or len(cell.source.splitlines()) <= LINES, f"cell {number}"
 
 
 @every_notebook
