@@ -1,0 +1,525 @@
+"""The laws: obeyed by both twins on whatever Hypothesis finds, and each seen red on a mistake."""
+
+import math
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twins import (
+    ATTENTION,
+    EVERY,
+    FEED_FORWARD,
+    NORM,
+    TOLERANCE,
+    dtype_of,
+    torch,
+    weights,
+)
+
+import qkvlib.numpy
+from qkvlib import laws
+from qkvlib.laws import ATTENTION_LAWS, LAYER_LAWS, smallest_counterexample
+
+# ---- both twins obey -----------------------------------------------------------------------------
+
+SMALL_SCORES = {laws.shifting_scores_changes_nothing, laws.every_value_reaches_every_output}
+# Tokens are multiplied by powers of two from 2**-n to 2**n: 2**100 is about 1e30.
+EXPONENT = {"float64": 100, "float32": 30, "bfloat16": 30, "float16": 3}
+SHORTER = st.sampled_from(sorted({twin.dtype for twin in EVERY} - {"float64"}))
+
+
+@st.composite
+def attention_inputs(draw, law, dtypes, heads=1):
+    """`dtype, (query, key, value), mask` with ties, zeros of both signs, tokens of all magnitudes.
+
+    The numbers are small integers times a power of two for each token, and the square root of d_k
+    is one too: each score is exact in whatever order it is summed, so ties stay ties.
+    heads: how many heads' columns stand side by side.
+    """
+    dtype = draw(dtypes)
+    lead = draw(st.sampled_from([(), (3,), (2, 3)]))
+    n_query, n_key = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    d_k, d_v = heads * draw(st.sampled_from([1, 16])), heads * draw(st.integers(1, 3))
+    ones = (1,) * len(lead)
+    masks = [None, (n_query, n_key), (1, n_key), (n_query, 1), (*lead, n_query, n_key)]
+    masks += [(*ones, n_query, n_key), (*lead[:1], *ones[1:], 1, n_key)]
+    mask = draw(st.sampled_from(masks))
+    small = law in SMALL_SCORES
+    largest = 4 if not small else 1 if dtype.endswith("16") else 2
+    exponent = 0 if small else EXPONENT[dtype]
+    take = whole_numbers(
+        draw, 4 * math.prod(lead) * (n_query * (d_k + n_key) + n_key * (d_k + d_v))
+    )
+    arrays = []
+    for rows, columns in ((n_query, d_k), (n_key, d_k), (n_key, d_v)):
+        sign = 1 - 2 * (take((*lead, rows, 1), 1) < 0)
+        factor = sign * 2.0 ** take((*lead, rows, 1), exponent)
+        x = take((*lead, rows, columns), largest) * factor  # 0 * -1.0 is -0.0
+        arrays.append(x.astype("float32" if dtype == "bfloat16" else dtype))
+    return dtype, tuple(arrays), None if mask is None else take(mask, 1) >= 0
+
+
+def whole_numbers(draw, size):
+    """A function that hands out arrays of numbers from -largest to largest; simplest is 0.
+
+    All come from one drawn string of bytes, which is much quicker than many lists.
+    """
+    digits = np.frombuffer(draw(st.binary(min_size=size, max_size=size)), np.uint8).astype(int)
+    used = 0
+
+    def take(shape, largest):
+        nonlocal used
+        x = digits[used : used + math.prod(shape)].reshape(shape) % (2 * largest + 1)
+        used += math.prod(shape)
+        return np.where(x > largest, largest - x, x)
+
+    return take
+
+
+def by_mask(lib, query, key, value, mask):
+    return lib.scaled_dot_product_attention(query, key, value, mask=mask)
+
+
+def by_bias(lib, query, key, value, mask):
+    """A bias of -inf where the mask says False: in torch not the fused way."""
+    bias = None
+    if mask is not None:
+        bias = (np if lib is qkvlib.numpy else torch).where(mask, 0.0, -math.inf)
+    return lib.scaled_dot_product_attention(query, key, value, bias=bias)
+
+
+def by_weights(lib, query, key, value, mask):
+    """By the weights alone: promises nothing about values that nobody may read."""
+    weights = lib.attention_weights(query, key, mask=mask)
+    if lib is qkvlib.numpy:
+        return (weights @ value.astype(weights.dtype)).astype(query.dtype)
+    return (weights @ value.to(weights.dtype)).to(query.dtype)
+
+
+def by_heads(lib, query, key, value, mask):
+    """Three heads, split and merged again; a mask of as many axes gets one more for the heads."""
+    if mask is not None and mask.ndim > 2:
+        mask = mask[..., None, :, :]
+    heads = (lib.split_heads(x, 3) for x in (query, key, value))
+    return lib.merge_heads(lib.scaled_dot_product_attention(*heads, mask=mask))
+
+
+def attend_by(way, twin):
+    """`attend(query, key, value, *, mask=None)` on NumPy arrays, by one way of one twin."""
+
+    def there(x):
+        if x is None or not twin.is_torch:
+            return x
+        x = torch.from_numpy(x).to(twin.device)  # on the CPU the same memory: changes would show
+        return x.bfloat16() if twin.dtype == "bfloat16" and x.is_floating_point() else x
+
+    def attend(*arrays, mask=None):
+        output = way(twin.lib, *map(there, arrays), there(mask))
+        if not twin.is_torch:
+            return output
+        assert dtype_of(output) == twin.dtype
+        return (output.float() if twin.dtype == "bfloat16" else output).detach().cpu().numpy()
+
+    return attend
+
+
+def check(law, ways, dtype, arrays, mask):
+    """The law holds for these ways of all twins that have this dtype."""
+    tolerance = {"float32": TOLERANCE[dtype]} if dtype == "bfloat16" else {}  # NumPy has none
+    for twin in EVERY:
+        if twin.dtype == dtype:
+            for way in ways:
+                with patch.dict(laws.TOLERANCE, tolerance):
+                    found = law(attend_by(way, twin), *arrays, mask=mask)
+                assert found is None, f"{twin} {way.__name__}: {found}"
+
+
+@pytest.mark.parametrize("dtypes", [st.just("float64"), SHORTER], ids=["float64", "shorter"])
+@pytest.mark.parametrize("law", ATTENTION_LAWS, ids=lambda law: law.__name__)
+def test_attention_obeys(law, dtypes):
+    ways = [by_mask, by_bias, by_weights]
+    if law is laws.unreachable_keys_may_hold_anything:
+        ways.remove(by_weights)
+
+    @given(attention_inputs(law, dtypes))
+    def property_(case):
+        check(law, ways, *case)
+
+    property_()
+
+
+@pytest.mark.parametrize("law", ATTENTION_LAWS, ids=lambda law: law.__name__)
+def test_split_and_merged_heads_obey(law):
+    @given(attention_inputs(law, st.just("float64"), heads=3))
+    def property_(case):
+        check(law, [by_heads], *case)
+
+    property_()
+
+
+@st.composite
+def layer_inputs(draw):
+    lead, n = draw(st.sampled_from([(), (2,), (2, 3)])), draw(st.integers(1, 5))
+    take = whole_numbers(draw, math.prod(lead) * n * 12 + n * n)
+    x = take((*lead, n, 12), 3) * 0.5
+    return (x,), take((n, n), 1) >= 0 if draw(st.booleans()) else None
+
+
+def layers_of(twin):
+    """This package's layers by name, in this twin, with one set of weights."""
+    generator = np.random.default_rng(7)
+    attention, feed_forward = (
+        twin.named(weights(generator, shapes)) for shapes in (ATTENTION, FEED_FORWARD)
+    )
+    mha = twin.lib.MultiHeadAttention.from_weights(**attention, num_heads=3)
+    ff = twin.lib.FeedForward.from_weights(**feed_forward)
+    norms = [
+        twin.lib.LayerNorm.from_weights(**twin.named(weights(generator, NORM))) for _ in range(2)
+    ]
+    block = twin.lib.TransformerBlock.from_parts
+    return {
+        "heads": mha,
+        "pre block": block(mha, ff, *norms, norm="pre"),
+        "post block": block(mha, ff, *norms, norm="post"),
+    }
+
+
+@pytest.mark.parametrize("law", LAYER_LAWS, ids=lambda law: law.__name__)
+def test_layers_obey(law, exact):
+    layers = layers_of(exact)
+
+    @given(layer_inputs())
+    def property_(case):
+        (x,), mask = case
+        for name, layer in layers.items():
+            by_layer = attend_by(lambda _, x, mask, f=layer: f(x, mask=mask), exact)
+            found = law(by_layer, x, mask=mask)
+            assert found is None, f"{name}: {found}"
+
+    property_()
+
+
+# ---- mistakes are caught -------------------------------------------------------------------------
+
+MISTAKES = {}
+
+
+def mistake(*caught_by):
+    """Enter a wrong attention in the table, with laws that catch it.
+
+    It is given the mask written out, and 0 for NaN and infinity: each mistake is the only one.
+    """
+
+    def enter(wrong):
+        def attend(query, key, value, *, mask=None):
+            key, value = (np.nan_to_num(x, posinf=0, neginf=0) for x in (key, value))
+            mask = np.broadcast_to(True if mask is None else mask, scores(query, key).shape)
+            return wrong(query, key, value, mask)
+
+        MISTAKES[wrong.__name__] = attend, set(caught_by)
+        return wrong
+
+    return enter
+
+
+def scores(query, key):
+    return query * (1 / math.sqrt(query.shape[-1])) @ key.swapaxes(-2, -1)
+
+
+def softmax(scores):
+    return ratio(powers(scores))
+
+
+def powers(scores):
+    top = scores.max(axis=-1, keepdims=True)
+    return np.exp(scores - np.where(top == -math.inf, 0, top))
+
+
+def ratio(powers):
+    total = powers.sum(axis=-1, keepdims=True)
+    return powers / np.where(total == 0, 1, total)
+
+
+def masked(scores, mask):
+    return np.where(mask, scores, -math.inf)
+
+
+@mistake()
+def none_at_all(query, key, value, mask):
+    return softmax(masked(scores(query, key), mask)) @ value
+
+
+@mistake()
+def no_scale(query, key, value, mask):
+    """Only a comparison with a reference sees the scale."""
+    return softmax(masked(query @ key.swapaxes(-2, -1), mask)) @ value
+
+
+@mistake("large_scores_stay_finite")
+def renormalised_after_the_mask(query, key, value, mask):
+    """Right, until the forbidden keys score so high that all allowed weights round to 0."""
+    return ratio(np.where(mask, softmax(scores(query, key)), 0)) @ value
+
+
+@mistake("large_scores_stay_finite")
+def no_shift_by_the_maximum(query, key, value, mask):
+    with np.errstate(all="ignore"):
+        return ratio(np.exp(masked(scores(query, key), mask))) @ value
+
+
+@mistake("rows_sum_to_one")
+def softmax_over_queries(query, key, value, mask):
+    s = masked(scores(query, key), mask)
+    return softmax(s.swapaxes(-2, -1)).swapaxes(-2, -1) @ value
+
+
+@mistake("rows_sum_to_one")
+def not_normalised(query, key, value, mask):
+    return powers(masked(scores(query, key), mask)) @ value
+
+
+@mistake("rows_sum_to_one")
+def mask_after_softmax(query, key, value, mask):
+    return np.where(mask, softmax(scores(query, key)), 0) @ value
+
+
+@mistake("forbidden_keys_have_no_influence")
+def mask_added_as_0_and_1(query, key, value, mask):
+    return softmax(scores(query, key) + mask) @ value
+
+
+@mistake("forbidden_keys_have_no_influence")
+def scores_multiplied_by_0_and_1(query, key, value, mask):
+    return softmax(scores(query, key) * mask) @ value
+
+
+@mistake("forbidden_keys_have_no_influence")
+def mask_forgotten(query, key, value, mask):
+    return softmax(scores(query, key)) @ value
+
+
+@mistake("forbidden_keys_have_no_influence")
+def mask_inverted(query, key, value, mask):
+    return softmax(masked(scores(query, key), ~mask if not mask.all() else mask)) @ value
+
+
+@mistake("forbidden_keys_have_no_influence")
+def mask_transposed(query, key, value, mask):
+    square = mask.shape[-2] == mask.shape[-1]
+    return softmax(masked(scores(query, key), mask.swapaxes(-2, -1) if square else mask)) @ value
+
+
+@mistake("every_value_reaches_every_output")
+def strict_mask(query, key, value, mask):
+    """The diagonal is forbidden too."""
+    return softmax(masked(scores(query, key), mask & ~np.eye(*mask.shape[-2:], dtype=bool))) @ value
+
+
+@mistake("empty_rows_are_zero")
+def empty_rows_are_nan(query, key, value, mask):
+    s = masked(scores(query, key), mask)
+    with np.errstate(invalid="ignore"):
+        e = np.exp(s - s.max(axis=-1, keepdims=True))
+        return e / e.sum(axis=-1, keepdims=True) @ value
+
+
+@mistake("empty_rows_are_zero")
+def minus_a_billion_for_minus_infinity(query, key, value, mask):
+    return softmax(np.where(mask, scores(query, key), -1e9)) @ value
+
+
+@mistake("permuting_queries_permutes_outputs")
+def scores_transposed(query, key, value, mask):
+    s = scores(query, key)
+    return softmax(masked(s.swapaxes(-2, -1) if s.shape[-2] == s.shape[-1] else s, mask)) @ value
+
+
+@mistake("permuting_keys_with_values_changes_nothing")
+def values_out_of_step(query, key, value, mask):
+    return softmax(masked(scores(query, key), mask)) @ np.roll(value, 1, axis=-2)
+
+
+@mistake("arguments_stay_as_they_are")
+def scaled_in_place(query, key, value, mask):
+    query /= math.sqrt(query.shape[-1])
+    return softmax(masked(query @ key.swapaxes(-2, -1), mask)) @ value
+
+
+@mistake("output_keeps_the_dtype")
+def divided_by_a_float64(query, key, value, mask):
+    s = query @ key.swapaxes(-2, -1) / np.sqrt(query.shape[-1])
+    return softmax(masked(s, mask)) @ value
+
+
+@mistake("shifting_scores_changes_nothing")
+def softmax_of_squares(query, key, value, mask):
+    return softmax(masked(scores(query, key) ** 2, mask)) @ value
+
+
+def reads_what_nobody_may_read(query, key, value, *, mask=None):
+    """The weight is 0, but 0 * NaN is NaN."""
+    s = scores(query, key)
+    return softmax(masked(s, True if mask is None else mask)) @ value
+
+
+def right_split(x):
+    return qkvlib.numpy.split_heads(x, 3)
+
+
+def right_merge(x):
+    return qkvlib.numpy.merge_heads(x)
+
+
+def split_without_transpose(x):
+    """Head 0 gets the first tokens, not the first columns."""
+    *lead, n, width = x.shape
+    return x.reshape(*lead, 3, n, width // 3)
+
+
+def merge_without_transpose(x):
+    *lead, h, n, d = x.shape
+    return x.reshape(*lead, n, h * d)
+
+
+def heads_by(split, merge):
+    def attend(query, key, value, *, mask=None):
+        mask = mask if mask is None or mask.ndim == 2 else mask[..., None, :, :]
+        heads = (split(x) for x in (query, key, value))
+        return merge(qkvlib.numpy.scaled_dot_product_attention(*heads, mask=mask))
+
+    return attend
+
+
+HEADS = {
+    "right": (right_split, right_merge, set()),
+    "wrong split": (split_without_transpose, right_merge, {"every_value_reaches_every_output"}),
+    "wrong merge": (right_split, merge_without_transpose, {"permuting_queries_permutes_outputs"}),
+    "wrong pair": (
+        split_without_transpose,
+        merge_without_transpose,
+        {"every_value_reaches_every_output"},
+    ),
+}
+
+
+def for_three_heads(inputs):
+    """The same inputs for three heads, each with its own factor."""
+    for arrays, mask in inputs:
+        yield tuple(np.concatenate([x, 2 * x, -x], axis=-1) for x in arrays), mask
+
+
+def in_float32(inputs):
+    for arrays, mask in inputs:
+        yield tuple(x.astype(np.float32) for x in arrays), mask
+
+
+def caught(function, laws, *inputs):
+    """The names of the laws that this function breaks with some of the inputs."""
+    inputs = [pair for some in inputs for pair in some]
+    return {law.__name__ for law in laws if smallest_counterexample(law, function, inputs)}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_caught(name):
+    attend, caught_by = MISTAKES[name]
+    inputs = list(laws.attention_inputs())
+    found = caught(attend, ATTENTION_LAWS, inputs, in_float32(inputs))
+    assert caught_by <= found
+    assert bool(found) == bool(caught_by)
+
+
+def test_reading_what_nobody_may_read_is_caught():
+    found = caught(reads_what_nobody_may_read, ATTENTION_LAWS, laws.attention_inputs())
+    assert found == {"unreachable_keys_may_hold_anything"}
+
+
+@pytest.mark.parametrize(("split", "merge", "caught_by"), HEADS.values(), ids=HEADS)
+def test_mistakes_with_heads_are_caught(split, merge, caught_by):
+    inputs = for_three_heads(laws.attention_inputs())
+    found = caught(heads_by(split, merge), ATTENTION_LAWS, inputs)
+    assert caught_by <= found
+    assert bool(found) == bool(caught_by)
+
+
+def test_every_law_of_attention_catches_something():
+    lists = [caught_by for _, caught_by in MISTAKES.values()]
+    assert set().union(*lists, {"unreachable_keys_may_hold_anything"}) == {
+        law.__name__ for law in ATTENTION_LAWS
+    }
+
+
+def right_layer(x, *, mask=None):
+    return qkvlib.numpy.scaled_dot_product_attention(x, x, x, mask=mask)
+
+
+def norm_over_tokens(x, *, mask=None):
+    """The mean of a column is taken over the tokens: the future leaks."""
+    y = right_layer(x, mask=mask)
+    return y - y.mean(axis=-2, keepdims=True)
+
+
+def knows_positions(x, *, mask=None):
+    return right_layer(x + np.arange(x.shape[-2])[:, None], mask=mask)
+
+
+def no_attention(x, *, mask=None):
+    return np.tanh(x)
+
+
+def normalised_in_place(x, *, mask=None):
+    x -= x.mean(axis=-1, keepdims=True)
+    return right_layer(x, mask=mask)
+
+
+def always_float64(x, *, mask=None):
+    return right_layer(x.astype(float), mask=mask)
+
+
+WRONG_LAYERS = {
+    right_layer: set(),
+    norm_over_tokens: {"forbidden_tokens_have_no_influence"},
+    knows_positions: {"permuting_tokens_permutes_outputs"},
+    no_attention: {"every_token_influences_every_output"},
+    normalised_in_place: {"arguments_stay_as_they_are"},
+    always_float64: {"output_keeps_the_dtype"},
+}
+
+
+@pytest.mark.parametrize("layer", WRONG_LAYERS, ids=lambda layer: layer.__name__)
+def test_a_mistake_in_a_layer_is_caught(layer):
+    inputs = list(laws.layer_inputs(6))
+    found = caught(layer, LAYER_LAWS, inputs, in_float32(inputs))
+    assert WRONG_LAYERS[layer] <= found
+    assert bool(found) == bool(WRONG_LAYERS[layer])
+
+
+# ---- what a law says -----------------------------------------------------------------------------
+
+
+def test_the_counterexample_is_small_and_readable():
+    attend, _ = MISTAKES["mask_after_softmax"]
+    found = smallest_counterexample(laws.rows_sum_to_one, attend, laws.attention_inputs())
+    assert found.law == "rows_sum_to_one"
+    assert found.inputs["query"].shape == (2, 1)
+    assert found.expected == 1.0
+    assert 0 < found.got < 1
+    for part in ("rows_sum_to_one: weights of query (1,), summed, must be 1.0, got 0.", "mask=[["):
+        assert part in str(found)
+
+
+def test_a_wrong_shape_is_a_counterexample():
+    def forgot_a_query(query, key, value, *, mask=None):
+        return value[..., :1, :] * np.ones_like(query[..., :1, :1])
+
+    found = smallest_counterexample(laws.rows_sum_to_one, forgot_a_query, laws.attention_inputs())
+    assert (found.where, found.expected, found.got) == ("the shape", (2, 1), (1, 1))
+
+
+def test_inputs_can_be_drawn_anew():
+    first, again = (list(laws.attention_inputs()) for _ in range(2))
+    other = list(laws.attention_inputs(np.random.default_rng(1)))
+    same = [np.array_equal(a[0][0], b[0][0]) for a, b in zip(first, again)]
+    assert all(same)
+    assert not all(np.array_equal(a[0][0], b[0][0]) for a, b in zip(first, other))
