@@ -128,7 +128,7 @@ def lab(python):
 
 def refresh(python, *notebooks):
     """run the notebooks again, store their outputs, and write the pages made from them"""
-    run(python, "tools/refresh.py", *notebooks)
+    run(python, "-m", "tools.refresh", *notebooks)
 
 
 def ci(python):
@@ -138,7 +138,7 @@ def ci(python):
         "format": lambda: run(python, "-m", "ruff", "format", "--check"),
         "tests": lambda: test(python),
         "book without a warning": lambda: strict_book(python),
-        "pages of the book": lambda: run(python, "tools/check_site.py"),
+        "pages of the book": lambda: run(python, "-m", "tools.check_site"),
     }
     summary = [outcome(name, check) for name, check in checks.items()]
     print("\n" + "\n".join(summary), flush=True)

@@ -13,7 +13,8 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
 
-from qkvlib.book.claims import render_page
+from qkvlib.book import claims
+from tools import api_page
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = ROOT / "chapters"
@@ -27,8 +28,8 @@ def main(names):
     for path in [Path(name).resolve() for name in names] or notebooks:
         print(path.relative_to(ROOT).as_posix(), flush=True)
         refresh(path)
-    page = render_page(CHAPTERS, allow_missing=bool(names))
-    (CHAPTERS / "claims.md").write_text(page, encoding="utf-8", newline="\n")
+    for name, text in generated_pages(allow_missing=bool(names)).items():
+        (CHAPTERS / name).write_text(text, encoding="utf-8", newline="\n")
     PICTURE.write_bytes(picture(notebooks))
 
 
@@ -64,6 +65,17 @@ def clean(notebook):
         for output in cell.get("outputs", []):
             if output.output_type == "error":
                 output.traceback = [line.replace(f"{ROOT}/", "") for line in output.traceback]
+
+
+def generated_pages(*, allow_missing=False):
+    """The pages made from code and stored outputs: file name to text.
+
+    allow_missing: accept claims that no notebook has settled yet
+    """
+    return {
+        "claims.md": claims.render_page(CHAPTERS, allow_missing=allow_missing),
+        "api.md": api_page.render(),
+    }
 
 
 def picture(notebooks):

@@ -5,7 +5,15 @@ import shutil
 import nbformat
 import pytest
 
-from tools.refresh import PICTURE, all_notebooks, clean, picture, refresh
+from tools.refresh import (
+    CHAPTERS,
+    PICTURE,
+    all_notebooks,
+    clean,
+    generated_pages,
+    picture,
+    refresh,
+)
 
 NOTEBOOKS = all_notebooks()
 
@@ -23,6 +31,11 @@ def test_a_second_refresh_changes_nothing(path, tmp_path):
     first = copy.read_bytes()
     refresh(copy)
     assert copy.read_bytes() == first
+
+
+def test_the_generated_pages_are_what_refresh_writes():
+    for name, text in generated_pages().items():
+        assert (CHAPTERS / name).read_text(encoding="utf-8") == text, name
 
 
 def test_the_picture_of_the_readme_is_the_stored_one():
