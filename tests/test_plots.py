@@ -169,7 +169,8 @@ def test_one_style_and_nothing_left_behind():
 
 NOT_WEIGHTS = {
     "scores": (QUERY @ KEY.T, "between 0 and 1, got values from -2.000 to 4.000"),
-    "negative": ([[1.5, -0.5]], "between 0 and 1, got values from -0.500 to 1.500"),
+    "negative": ([[0.75, 0.5, -0.25]], "between 0 and 1, got values from -0.250 to 0.750"),
+    "above 1": ([[2.0, 1.0]], "between 0 and 1, got values from 1.000 to 2.000"),
     "nan": ([[np.nan, 1.0]], "between 0 and 1, got values from nan to nan"),
     "mask after softmax": (P * np.tri(5), "sum to 1 in every row .*got 0.393 in row 0"),
     "softmax over queries": (P.T, "sum to 1 in every row .*got 1.534 in row 0"),
