@@ -1,6 +1,7 @@
 """Small models made of the parts of `qkvlib.torch`, with weights drawn by NumPy.
 
-Everything is float64: the rounding of another processor then stays invisible after training.
+Everything is float64: training repeats the rounding of each step in the next ones, and float64
+keeps what another processor rounds differently too small to be seen.
 """
 
 import math
@@ -8,45 +9,49 @@ import math
 import torch
 from torch import nn
 
-from qkvlib.torch import (
-    Encoder,
-    FeedForward,
-    LayerNorm,
-    MultiHeadAttention,
-    TransformerBlock,
-)
+from qkvlib._checks import check_count
+from qkvlib.torch import Encoder, FeedForward, LayerNorm, MultiHeadAttention, TransformerBlock
+from qkvlib.torch.multihead import linear_from
 
 
-def reader(
-    generator, *, vocabulary, length, d_model=64, num_heads=1, d_k=None, positions="learned"
-):
-    """A model of one block that reads tokens and scores, at each place, every possible answer.
+def reader(generator, attention, *, vocabulary, length, positions="learned"):
+    """A model of one block that reads tokens and scores, at each place, every possible token.
 
-    generator: a NumPy Generator; positions: "learned", or None for a model that is not told
-    where a token stands; d_k: by default `d_model // num_heads`.
-    -> `nn.Sequential(encoder, norm, linear)`; `model[0].blocks[0].attention` are its heads,
-    `attention_weights(model, tokens)` what they read.
+    generator: a NumPy Generator; attention: the block's layer, as `heads` makes one
+    positions: "learned", or None for a model that is not told where a token stands
+    -> an `nn.Sequential` of encoder, norm and read-out: tokens (..., n) -> (..., n, vocabulary)
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.1, the encoder with one
+    layer; the norms as in Xiong et al. 2020, figure 1 (b).
+
+    >>> import numpy as np
+    >>> generator = np.random.default_rng(0)
+    >>> model = reader(generator, heads(generator, d_model=8), vocabulary=5, length=3)
+    >>> tuple(model(torch.tensor([[4, 0, 2]])).shape)
+    (1, 3, 5)
     """
-    width = dict(generator=generator, d_model=d_model)
+    check_choice("positions", positions, "learned", None)
+    d_model = attention.query.in_features
     block = TransformerBlock.from_parts(
-        attention(**width, num_heads=num_heads, d_k=d_k),
-        feed_forward(**width),
-        LayerNorm(d_model),
-        LayerNorm(d_model),
+        attention, feed_forward(generator, d_model), LayerNorm(d_model), LayerNorm(d_model)
     )
     tokens = normal(generator, vocabulary, d_model)
-    places = normal(generator, length, d_model) if positions else torch.zeros(length, d_model)
+    places = torch.zeros(length, d_model)
+    if positions == "learned":
+        places = normal(generator, length, d_model)
     encoder = Encoder(tokens, places, norm=nn.Identity(), blocks=[block])
-    encoder.position_table.requires_grad_(positions is not None)
-    answer = nn.Linear(d_model, vocabulary, bias=False)
-    answer.weight = nn.Parameter(normal(generator, vocabulary, d_model) / math.sqrt(d_model))
-    return nn.Sequential(encoder, LayerNorm(d_model), answer).double()
+    encoder.position_table.requires_grad_(positions == "learned")
+    answers = normal(generator, vocabulary, d_model) / math.sqrt(d_model)
+    return nn.Sequential(encoder, LayerNorm(d_model), linear_from(answers.T)).double()
 
 
-def attention(generator, d_model, num_heads, d_k=None):
-    """A `MultiHeadAttention` without biases, its weights normal with variance 1 / fan_in."""
+def heads(generator, num_heads=1, *, d_model=64, d_k=None):
+    """A `MultiHeadAttention` without biases, its weights normal with variance 1 / fan_in.
+
+    generator: a NumPy Generator; d_k: by default `d_model // num_heads`, which d_v always is.
+    """
     d_v = d_model // num_heads
-    d_k = d_v if d_k is None else d_k
+    d_k = d_v if d_k is None else check_count("d_k", d_k)
     return MultiHeadAttention.from_weights(
         W_Q=projection(generator, d_model, num_heads * d_k),
         W_K=projection(generator, d_model, num_heads * d_k),
@@ -56,13 +61,42 @@ def attention(generator, d_model, num_heads, d_k=None):
     )
 
 
+def tied(attention, pair):
+    """`attention` with one matrix for both of "query-key" or "key-value"; None ties nothing."""
+    check_choice("tied", pair, None, "query-key", "key-value")
+    if pair == "query-key":
+        attention.key = attention.query
+    elif pair == "key-value":
+        attention.value = attention.key
+    return attention
+
+
+def rescaled(attention, scale):
+    """`attention` with its scores multiplied by `scale` instead of 1 / sqrt(d_k).
+
+    scale: a number, or None to change nothing. With 0 every weight is 1 / n.
+    """
+    if scale is not None:
+        factor = scale * math.sqrt(attention.query.out_features // attention.num_heads)
+        attention.query.register_forward_hook(lambda linear, inputs, query: factor * query)
+    return attention
+
+
+def weights_of(model, tokens):
+    """What the heads of a `reader` read: tokens (size, n) -> (size, h, n, n), both NumPy."""
+    with torch.no_grad():
+        [weights] = model[0].trace(torch.from_numpy(tokens)).weights
+    return weights.numpy()
+
+
 def feed_forward(generator, d_model):
     """A `FeedForward` of width 4 * d_model, its weights normal with variance 1 / fan_in."""
+    d_ff = 4 * d_model
     return FeedForward.from_weights(
-        W_1=projection(generator, d_model, 4 * d_model),
-        b_1=torch.zeros(4 * d_model).double(),
-        W_2=projection(generator, 4 * d_model, d_model),
-        b_2=torch.zeros(d_model).double(),
+        W_1=projection(generator, d_model, d_ff),
+        b_1=torch.zeros(d_ff, dtype=torch.float64),
+        W_2=projection(generator, d_ff, d_model),
+        b_2=torch.zeros(d_model, dtype=torch.float64),
     )
 
 
@@ -76,34 +110,8 @@ def normal(generator, *shape):
     return torch.from_numpy(generator.standard_normal(shape))
 
 
-def tie(attention, tied):
-    """Let two projections of `attention` be one: "query-key", "key-value", or None for neither."""
-    match tied:
-        case "query-key":
-            attention.key = attention.query
-        case "key-value":
-            attention.value = attention.key
-        case None:
-            pass
-        case _:
-            raise ValueError(
-                f"tied must be 'query-key', 'key-value' or None, got {tied!r}; check the spelling"
-            )
-
-
-def rescale(attention, scale):
-    """Multiply the scores of `attention` by `scale` instead of 1 / sqrt(d_k).
-
-    scale: a number, or None to change nothing. With 0 all scores are 0 and the weights uniform.
-    """
-    if scale is not None:
-        d_k = attention.query.out_features // attention.num_heads
-        factor = scale * math.sqrt(d_k)
-        attention.query.register_forward_hook(lambda linear, inputs, query: factor * query)
-
-
-def attention_weights(model, tokens):
-    """What the heads of a `reader` read: tokens (batch, n), NumPy -> (batch, h, n, n), NumPy."""
-    with torch.no_grad():
-        [weights] = model[0].trace(torch.from_numpy(tokens)).weights
-    return weights.numpy()
+def check_choice(name, value, *choices):
+    """`value` must be one of `choices`."""
+    if value not in choices:
+        listed = " or ".join(map(repr, choices))
+        raise ValueError(f"{name} must be {listed}, got {value!r}; check the spelling")

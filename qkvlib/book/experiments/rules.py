@@ -12,8 +12,11 @@ from qkvlib.torch import attention_scores, project
 
 
 class Rules(NamedTuple):
-    """W_Q, W_K (6, 2): the learned matrices, rows as in `qkvlib.book.example.COORDINATES`.
-    accuracy: the share of the sentences in which the pronoun reads its name most."""
+    """What `learn_rules` found.
+
+    W_Q, W_K (6, 2): the learned matrices, rows as in `qkvlib.book.example.COORDINATES`.
+    accuracy: the share of the sentences in which the pronoun reads its name most.
+    """
 
     W_Q: np.ndarray
     W_K: np.ndarray
@@ -24,7 +27,12 @@ def learn_rules(seed=0):
     """Train W_Q and W_K until the pronoun of each of 32 sentences reads the name it stands for.
 
     seed: a number, or a NumPy Generator. Only the start is random, normal with standard
-    deviation 0.4: each of the 300 steps reads all sentences (`tasks.pronoun_sentences`).
+    deviation 0.4: each of the 300 steps reads all the sentences of `tasks.pronoun_sentences`.
+
+    >>> W_Q, W_K, accuracy = learn_rules()
+    >>> refers, name = 2, 0
+    >>> (W_Q @ W_K.T)[refers, name] > 1.5, accuracy
+    (np.True_, 1.0)
     """
     generator = np.random.default_rng(seed)
     model = PronounHead(*0.4 * generator.standard_normal((2, 6, 2)))
@@ -43,7 +51,7 @@ class PronounHead(nn.Module):
         self.W_K = nn.Parameter(torch.from_numpy(W_K))
 
     def forward(self, X, is_word, pronoun):
-        """The pronoun's score for each word, (32, 8); -inf after the end of a sentence."""
+        """The pronoun's score for each word, (sentences, 8); -inf after the sentence's end."""
         asking = X[torch.arange(len(X)), pronoun]
         query = project(asking, self.W_Q)[:, None]
         scores = attention_scores(query, project(X, self.W_K))
