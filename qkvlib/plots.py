@@ -113,9 +113,10 @@ def _array(name, values, axes):
     if hasattr(values, "detach"):  # a torch tensor, of any device and dtype
         values = values.detach().cpu().double()
     values = np.asarray(values, dtype=np.float64)
-    if values.ndim != len(axes):
+    if values.ndim != len(axes) or values.size == 0:
         raise ValueError(
-            f"{name} must have the {len(axes)} axes ({', '.join(axes)}), got shape {values.shape}; "
+            f"{name} must have {len(axes)} axes ({', '.join(axes)}), none empty, "
+            f"got shape {values.shape}; "
             "pick one sequence and one head, or use head_grid for several heads"
         )
     return values
@@ -285,10 +286,15 @@ def matrix(values, *, rows, columns, ax=None, title=None, digits=2, limit=None, 
 def ring(ax, cells):
     """Draw a ring around some cells of a `heatmap` or a `matrix`.
 
-    ax: what these functions returned; cells: Boolean array, True where a ring goes -> the Axes
+    ax: what these functions returned; cells: Boolean array of the map's shape, True where a ring
+    goes -> the Axes
+
+    Raises ValueError for cells that do not fit the map.
     """
     plt = _pyplot()
-    for i, j in np.argwhere(np.asarray(cells)):
+    cells = _array("cells", cells, ("rows", "columns"))
+    _fit("cells", cells, (int(ax.get_ylim()[0]), int(ax.get_xlim()[1])), "the map")
+    for i, j in np.argwhere(cells):
         box = plt.Rectangle((j, i), 1, 1, fill=False, edgecolor=VERMILION, linewidth=2, zorder=3)
         box.set_clip_on(False)
         ax.add_patch(box)
@@ -310,10 +316,12 @@ def head_grid(weights, *, queries, keys, columns=3, titles=None):
     _fit("weights", weights, (heads, len(queries), len(keys)), "queries and keys")
     _check_rows(weights)
     titles = titles or [f"head {h}" for h in range(heads)]
+    if len(titles) != heads:
+        raise ValueError(f"titles must be one per head, {heads}, got {len(titles)}")
     n_rows = -(-heads // columns)
-    fig, axes = figure(
-        n_rows, columns, height=0.78 * WIDTH / columns * n_query / n_key + 0.3, squeeze=False
-    )
+    below = 0.6 / n_rows  # the names of the keys, once under all rows
+    height = 0.74 * WIDTH / columns * n_query / n_key + 0.3 + below
+    fig, axes = figure(n_rows, columns, height=height, squeeze=False)
     for h, ax in enumerate(axes.flat):
         if h >= heads:
             ax.remove()

@@ -200,6 +200,8 @@ def test_head_grid_names_the_head_and_row_at_fault():
     weights[2, 1] /= 2
     with pytest.raises(ValueError, match=r"got 0\.500 in row \(2, 1\)"):
         plots.head_grid(weights, queries="abcd", keys="vwxyz")
+    with pytest.raises(ValueError, match="titles must be one per head, 2, got 3"):
+        plots.head_grid(weights[:2], queries="abcd", keys="vwxyz", titles=["a", "b", "c"])
 
 
 def test_a_row_that_may_read_nothing_is_a_row_of_weights():
@@ -259,8 +261,12 @@ def test_names_that_do_not_fit_are_refused(shape):
         plots.matrix(weights, rows="ab", columns="xyz")
     with pytest.raises(ValueError, match=r"must have shape \(1, 2, 3\) to fit .*, got"):
         plots.head_grid(weights[None], queries="ab", keys="xyz")
-    with pytest.raises(ValueError, match=r"must have the 2 axes .*, got shape"):
+    with pytest.raises(ValueError, match=r"must have 2 axes \(n_query, n_key\), .* got shape"):
         plots.heatmap(weights[None], queries="ab", keys="xyz")
+    with pytest.raises(ValueError, match=r"must have 2 axes .* none empty, got shape \(0, "):
+        plots.heatmap(weights[:0], queries="", keys="xyz")
+    with pytest.raises(ValueError, match=r"cells must have shape \(2, 3\) to fit the map"):
+        plots.ring(plots.matrix(np.ones((2, 3)), rows="ab", columns="xyz"), weights > 0)
 
 
 def test_tensors_are_drawn_like_arrays():
@@ -399,6 +405,8 @@ def test_the_plane_takes_a_level_query_and_refuses_an_empty_one():
         np.testing.assert_allclose(line.get_ydata(), score)
     with pytest.raises(ValueError, match=r"query must not be \(0, 0\)"):
         plots.plane(QUERY[1], KEY, words=WORDS, weights=P[1], name="told asks")
+    with pytest.raises(ValueError, match="weights must sum to 1"):
+        plots.plane(QUERY[0], KEY, words=WORDS, weights=P[0] / 2, name="Paul asks")
     with pytest.raises(ValueError, match=r"keys must have shape \(5, 2\)"):
         plots.plane(QUERY[0], embed(WORDS), words=WORDS, weights=P[0], name="Paul asks")
 
