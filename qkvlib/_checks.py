@@ -262,10 +262,19 @@ def check_lengths(lengths, n_key):
     """`lengths`, an integer NumPy array, must lie between 0 and n_key."""
     if lengths.dtype.kind not in "iu":
         raise TypeError(f"lengths must be whole numbers, got {lengths.dtype}; write them as ints")
-    if lengths.size and not (0 <= lengths.min() and lengths.max() <= n_key):
+    if lengths.size and not (lengths.min() >= 0 and lengths.max() <= n_key):
         raise ValueError(
             f"lengths must lie between 0 and n_key = {n_key}, "
             f"got {lengths.min()} to {lengths.max()}"
+        )
+
+
+def check_function(name, value):
+    """`value` must be a function."""
+    if not callable(value):
+        raise TypeError(
+            f"{name} must be a function, got {type(value).__name__} {value!r}; "
+            "pass the function itself, as in qkvlib.numpy.gelu"
         )
 
 
@@ -275,17 +284,36 @@ def check_norm_order(norm):
         raise ValueError(f'norm must be "pre" or "post", got {norm!r}')
 
 
-def check_range(n_query, n_key, offset):
-    """Sizes and offset of a mask with their defaults filled in; an offset may be an array."""
+def check_range(n_query, n_key, offset, array=np.ndarray):
+    """Sizes and offset of a mask with their defaults filled in; an offset may be an `array`."""
     n_query = check_count("n_query", n_query, least=0)
-    n_key = n_query if n_key is None else check_count("n_key", n_key)
+    n_key = check_count("n_key", n_query if n_key is None else n_key)
     if offset is None:
-        offset = n_key - n_query
-    elif getattr(offset, "ndim", 0) == 0:
-        offset = check_count("offset", offset, least=-math.inf)
-    elif "int" not in str(offset.dtype):
-        raise TypeError(f"offset must hold whole numbers, got {offset.dtype}; cast it to int")
-    return n_query, n_key, offset
+        return n_query, n_key, n_key - n_query
+    if isinstance(offset, array):
+        if "int" not in str(offset.dtype):
+            raise TypeError(f"offset must hold whole numbers, got {offset.dtype}; cast it to int")
+        return n_query, n_key, offset
+    if isinstance(offset, bool) or not isinstance(offset, numbers.Integral):
+        raise TypeError(
+            f"offset must be a whole number, or an integer {array.__name__} with one for each "
+            f"batch item, got {type(offset).__name__} {offset!r}"
+        )
+    return n_query, n_key, int(offset)
+
+
+def check_answer(answer, positions):
+    """The shape of a rule's answer, written out for positions of this shape."""
+    try:
+        shape = np.broadcast_shapes(answer, positions)
+    except ValueError:
+        shape = ()
+    if shape[-2:] != positions[-2:]:
+        raise ValueError(
+            f"a rule must answer for each pair of positions, shape {positions}, "
+            f"got shape {answer}; compare i and j as they come"
+        )
+    return shape
 
 
 def check_table(name, indices, table, layout):
@@ -311,7 +339,7 @@ def check_eps(eps):
 
 def check_feed_forward(W_1, b_1, W_2, b_2):
     """The shapes of a feed-forward layer must fit together."""
-    if len(W_1) != 2 or len(W_2) != 2 or W_2 != W_1[::-1]:
+    if len(W_1) != 2 or len(W_2) != 2 or W_2[::-1] != W_1:
         raise ValueError(
             "W_1 and W_2 must have shapes (d_model, d_ff) and (d_ff, d_model), "
             f"got {W_1} and {W_2}; matrices act on the right, x @ W"

@@ -36,8 +36,11 @@ def parts(weights, config):
         return weights[name]
 
     def norm(prefix):
-        eps = config["layer_norm_eps"]
-        return dict(weight=weight(f"{prefix}.weight"), bias=weight(f"{prefix}.bias"), eps=eps)
+        return {
+            "weight": weight(f"{prefix}.weight"),
+            "bias": weight(f"{prefix}.bias"),
+            "eps": config["layer_norm_eps"],
+        }
 
     def matrix(prefix):
         return weight(f"{prefix}.weight").T, weight(f"{prefix}.bias")
@@ -53,7 +56,7 @@ def parts(weights, config):
         W_2, b_2 = matrix(f"{prefix}.output.dense")
         return BlockParts(
             attention,
-            dict(W_1=W_1, b_1=b_1, W_2=W_2, b_2=b_2),
+            {"W_1": W_1, "b_1": b_1, "W_2": W_2, "b_2": b_2},
             norm(f"{prefix}.attention.output.LayerNorm"),
             norm(f"{prefix}.output.LayerNorm"),
         )

@@ -16,7 +16,7 @@ Query `i` of `n_query` stands at position `i + offset`, key `j` at position `j`.
 
 import numpy as np
 
-from qkvlib._checks import check_count, check_range
+from qkvlib._checks import check_answer, check_count, check_range
 
 __all__ = ["Pattern", "causal", "window"]
 
@@ -75,8 +75,8 @@ class Pattern:
         `n_key=None` means `n_query`. `offset=None` means `n_key - n_query`; an integer array
         of offsets gives one mask for each of its entries.
 
-        Raises `TypeError` when the rule does not answer in Booleans, and what
-        `qkvlib.numpy.causal_mask` raises for sizes and offsets.
+        Raises `TypeError` when the rule does not answer in Booleans, `ValueError` when not for
+        each pair of positions, and what `qkvlib.numpy.causal_mask` raises for sizes and offsets.
 
         >>> causal.array(2, 4).astype(int)
         array([[1, 1, 1, 0],
@@ -89,7 +89,7 @@ class Pattern:
                 "a rule must answer in Booleans of the positions' shape, "
                 f"got {getattr(allowed, 'dtype', type(allowed).__name__)}; compare, as in j <= i"
             )
-        shape = np.broadcast_shapes(allowed.shape, (*np.shape(offset), n_query, n_key))
+        shape = check_answer(allowed.shape, (*np.shape(offset), n_query, n_key))
         return np.broadcast_to(allowed, shape).copy()
 
 
@@ -111,8 +111,18 @@ def _as_rule(other):
         )
 
     def handed_out(i, j):
-        sizes = (i.shape[-2], j.shape[-1]) if getattr(i, "ndim", 0) >= 2 else None
-        if sizes is None or other.ndim < 2 or _too_large(other.shape[-2:], sizes):
+        if getattr(i, "ndim", 0) < 2:
+            raise ValueError(
+                "an array is joined to this pattern and has no answer for single positions; "
+                "write the pattern out, as in pattern.array(n_query, n_key)"
+            )
+        if isinstance(other, np.ndarray) != isinstance(i, np.ndarray):
+            raise TypeError(
+                "the array joined to a pattern must belong to the twin that uses it, "
+                f"a {type(i).__name__}, got a {type(other).__name__}"
+            )
+        sizes = (i.shape[-2], j.shape[-1])
+        if other.ndim < 2 or _too_large(other.shape[-2:], sizes):
             raise ValueError(
                 f"the array joined to a pattern must end in (n_query, n_key) = {sizes} or in "
                 f"axes of size 1, got shape {tuple(other.shape)}"

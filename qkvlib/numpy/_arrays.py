@@ -7,14 +7,14 @@ FLOATS = (np.float16, np.float32, np.float64)
 
 def check_array(name, x):
     """`x` must be a plain NumPy array."""
-    if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
+    if not isinstance(x, np.ndarray) or isinstance(x, (np.ma.MaskedArray, np.matrix)):
         kind = f"{type(x).__module__.split('.')[0]}.{type(x).__name__}"
         if kind.startswith("torch."):
             hint = f"use qkvlib.torch, or pass {name}.detach().cpu().numpy()"
         elif isinstance(x, np.ma.MaskedArray):
             hint = f"pass {name}.data, and what it hides as a mask (True: may attend)"
         else:
-            hint = f"write np.asarray({name}, dtype=float)"
+            hint = f"write np.asarray({name})"
         raise TypeError(f"{name} must be a NumPy array, got {kind}; {hint}")
 
 
@@ -37,6 +37,11 @@ def shape_of(x):
     return None if x is None else x.shape
 
 
+def working_dtype(x):
+    """The precision that is computed in: float32 for float16, else that of `x`."""
+    return np.float32 if x.dtype.type is np.float16 else x.dtype.type
+
+
 def working(x):
-    """`x` in the precision that is computed in: float32 for float16, else its own."""
-    return x.astype(np.float32) if x.dtype.type is np.float16 else x
+    """`x` in the precision that is computed in."""
+    return x.astype(working_dtype(x), copy=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from qkvlib import _checks
 from qkvlib.numpy._arrays import check_floating, working
-from qkvlib.numpy.masks import allowed_pairs, check_bias, without_unreachable
+from qkvlib.numpy.masks import allowed_pairs, bias_array, without_unreachable
 
 
 def softmax(scores, axis=-1):
@@ -76,8 +76,7 @@ def attention_scores(query, key, *, bias=None, scale=None, softcap=None):
     if softcap is not None:
         scores = softcap * np.tanh(scores / softcap)
     if bias is not None:
-        check_bias(bias, shape)
-        scores = scores + bias.astype(scores.dtype, copy=False)
+        scores = scores + bias_array(bias, shape, query)
     return scores
 
 
@@ -99,7 +98,8 @@ def attention_weights(query, key, *, mask=None, bias=None, scale=None, softcap=N
            [0.5, 0.5]])
     """
     check_floating(query=query, key=key)
-    allowed = allowed_pairs(mask, bias, _checks.check_query_key(query.shape, key.shape))
+    shape = _checks.check_query_key(query.shape, key.shape)
+    allowed = allowed_pairs(mask, bias, shape, query)
     scores = attention_scores(
         query, without_unreachable(key, allowed), bias=bias, scale=scale, softcap=softcap
     )
@@ -128,7 +128,7 @@ def scaled_dot_product_attention(
     check_floating(query=query, key=key, value=value)
     shape = _checks.check_query_key(query.shape, key.shape)
     _checks.check_value(shape, value.shape)
-    allowed = allowed_pairs(mask, bias, shape)
+    allowed = allowed_pairs(mask, bias, shape, query)
     weights = attention_weights(query, key, mask=allowed, bias=bias, scale=scale, softcap=softcap)
     output = weights @ working(without_unreachable(value, allowed))
     return output.astype(query.dtype.type, copy=False)

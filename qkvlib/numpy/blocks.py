@@ -56,7 +56,7 @@ def gelu(x):
     """
     check_floating(x=x)
     wide = working(x)
-    below = 0.5 * (1 + _erf(wide * math.sqrt(0.5)).astype(wide.dtype))
+    below = 0.5 * (1 + np.asarray(_erf(wide * math.sqrt(0.5)), wide.dtype))
     return (wide * below).astype(x.dtype.type, copy=False)
 
 
@@ -71,7 +71,8 @@ class LayerNorm:
 
     def __init__(self, d_model, *, eps=1e-5):
         d_model = _checks.check_count("d_model", d_model)
-        self.weight, self.bias, self.eps = np.ones(d_model), np.zeros(d_model), eps
+        self.weight, self.bias = np.ones(d_model), np.zeros(d_model)
+        self.eps = _checks.check_eps(eps)
 
     @classmethod
     def from_weights(cls, weight, bias, *, eps=1e-5):
@@ -79,7 +80,8 @@ class LayerNorm:
         check_floating(weight=weight, bias=bias)
         _checks.check_norm(weight.shape, weight.shape, bias.shape)
         self = cls.__new__(cls)
-        self.weight, self.bias, self.eps = weight.copy(), bias.copy(), eps
+        self.weight, self.bias = weight.copy(), bias.copy()
+        self.eps = _checks.check_eps(eps)
         return self
 
     def __call__(self, x):
@@ -104,6 +106,7 @@ class FeedForward:
     def __init__(self, d_model, d_ff=None, *, activation=gelu, generator=None):
         d_model = _checks.check_count("d_model", d_model)
         d_ff = 4 * d_model if d_ff is None else _checks.check_count("d_ff", d_ff)
+        _checks.check_function("activation", activation)
         generator = check_generator(generator)
         self.W_1 = xavier_uniform(d_model, d_ff, generator=generator)
         self.W_2 = xavier_uniform(d_ff, d_model, generator=generator)
@@ -114,6 +117,7 @@ class FeedForward:
     def from_weights(cls, W_1, b_1, W_2, b_2, *, activation=gelu):
         """A layer with these weights, copied in their dtype; shapes as in the class."""
         check_floating(W_1=W_1, b_1=b_1, W_2=W_2, b_2=b_2)
+        _checks.check_function("activation", activation)
         _checks.check_feed_forward(W_1.shape, b_1.shape, W_2.shape, b_2.shape)
         self = cls.__new__(cls)
         self.W_1, self.b_1, self.W_2, self.b_2 = W_1.copy(), b_1.copy(), W_2.copy(), b_2.copy()

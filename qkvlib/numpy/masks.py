@@ -3,7 +3,7 @@
 import numpy as np
 
 from qkvlib import _checks, patterns
-from qkvlib.numpy._arrays import check_array, check_floating
+from qkvlib.numpy._arrays import check_array, check_floating, working_dtype
 from qkvlib.patterns import Pattern
 
 
@@ -64,7 +64,7 @@ def padding_mask(lengths, n_key):
     return np.arange(n_key) < lengths[..., None, None]
 
 
-def allowed_pairs(mask, bias, shape):
+def allowed_pairs(mask, bias, shape, query):
     """The pairs that `mask` and `bias` allow, for scores of `shape`; None if they allow all.
 
     A False in the mask forbids a pair, and so does a -inf in the bias.
@@ -72,19 +72,21 @@ def allowed_pairs(mask, bias, shape):
     allowed = None if mask is None else mask_array(mask, shape)
     if bias is None:
         return allowed
-    check_bias(bias, shape)
+    bias = bias_array(bias, shape, query)
     finite = bias.reshape((1,) * (len(shape) - bias.ndim) + bias.shape) != -np.inf
     if finite.all():
         return allowed
     return finite if allowed is None else allowed & finite
 
 
-def check_bias(bias, shape):
-    """`bias` must be a floating array that broadcasts to scores of this shape."""
+def bias_array(bias, shape, query):
+    """`bias`, a floating array that fits scores of `shape`, in the dtype of the scores."""
     if getattr(bias, "dtype", None) == np.bool_:
         raise TypeError("bias must be floating, got bool; a Boolean array belongs in mask")
     check_floating(bias=bias)
     _checks.check_bias_shape(bias.shape, shape)
+    with np.errstate(over="ignore"):  # beyond the scores' range is infinite
+        return bias.astype(working_dtype(query), copy=False)
 
 
 def mask_array(mask, shape):

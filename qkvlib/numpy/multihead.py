@@ -124,7 +124,8 @@ class MultiHeadAttention:
         >>> MultiHeadAttention.from_weights(W, W, W, W, num_heads=2)(np.ones((1, 4)))
         array([[1., 1., 1., 1.]])
         """
-        given = dict(W_Q=W_Q, W_K=W_K, W_V=W_V, W_O=W_O, b_Q=b_Q, b_K=b_K, b_V=b_V, b_O=b_O)
+        given = {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}
+        given |= {"b_Q": b_Q, "b_K": b_K, "b_V": b_V, "b_O": b_O}
         check_floating(**{name: w for name, w in given.items() if w is not None})
         _checks.check_head_weights({name: shape_of(w) for name, w in given.items()}, num_heads)
         self = cls.__new__(cls)

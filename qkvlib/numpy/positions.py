@@ -1,6 +1,5 @@
 """Where a token stands, told to a layer that by itself does not know."""
 
-
 from qkvlib import _checks
 from qkvlib.numpy._arrays import check_array, check_floating
 

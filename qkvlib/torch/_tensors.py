@@ -33,6 +33,13 @@ def check_floating(**tensors):
     check_devices(**tensors)
 
 
+def check_whole(name, x):
+    """`x` must be a tensor of whole numbers."""
+    check_tensor(name, x)
+    if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
+        raise TypeError(f"{name} must be whole numbers, got {x.dtype}; cast them with .long()")
+
+
 def check_devices(**tensors):
     """The named tensors must lie on one device."""
     if len({x.device for x in tensors.values()}) > 1:
@@ -45,11 +52,17 @@ def shape_of(x):
     return None if x is None else tuple(x.shape)
 
 
+def working_dtype(x):
+    """The precision that is computed in: float32 for half types, else that of `x`."""
+    return torch.float32 if x.dtype in HALF else x.dtype
+
+
 def working(x):
-    """`x` in the precision that is computed in: float32 for half types, else its own."""
-    return x.float() if x.dtype in HALF else x
+    """`x` in the precision that is computed in."""
+    return x.to(working_dtype(x))
 
 
 def _autocast(tensors):
     """Under autocast torch itself brings the inputs of a product to one dtype."""
-    return any(torch.is_autocast_enabled(x.device.type) for x in tensors.values())
+    kinds = {x.device.type for x in tensors.values()}
+    return any(torch.amp.is_autocast_available(k) and torch.is_autocast_enabled(k) for k in kinds)

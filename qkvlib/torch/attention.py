@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from qkvlib import _checks, patterns
 from qkvlib.torch._tensors import HALF, check_floating, shape_of, working
-from qkvlib.torch.masks import allowed_pairs, check_bias, without_unreachable
+from qkvlib.torch.masks import allowed_pairs, bias_tensor, without_unreachable
 
 
 def softmax(scores, axis=-1):
@@ -77,8 +77,7 @@ def attention_scores(query, key, *, bias=None, scale=None, softcap=None):
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     if bias is not None:
-        check_bias(bias, shape, scores)
-        scores = scores + bias.to(scores.dtype)
+        scores = scores + bias_tensor(bias, shape, query).to(scores.dtype)
     return scores
 
 
@@ -122,6 +121,7 @@ def scaled_dot_product_attention(
     mask, bias, scale, softcap and errors: as in `attention_weights`.
 
     Without bias and softcap torch's fused kernel computes the same without keeping the weights.
+    (There a forbidden pair whose score overflows to infinity leaves NaN.)
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1.
 

@@ -62,7 +62,7 @@ class LayerNorm(nn.Module):
         d_model = _checks.check_count("d_model", d_model)
         self.weight = nn.Parameter(torch.ones(d_model, device=device))
         self.bias = nn.Parameter(torch.zeros(d_model, device=device))
-        self.eps = eps
+        self.eps = _checks.check_eps(eps)
 
     @classmethod
     def from_weights(cls, weight, bias, *, eps=1e-5):
@@ -73,7 +73,7 @@ class LayerNorm(nn.Module):
         nn.Module.__init__(self)
         self.weight = nn.Parameter(weight.detach().clone())
         self.bias = nn.Parameter(bias.detach().clone())
-        self.eps = eps
+        self.eps = _checks.check_eps(eps)
         return self
 
     def forward(self, x):
@@ -99,6 +99,7 @@ class FeedForward(nn.Module):
         super().__init__()
         d_model = _checks.check_count("d_model", d_model)
         d_ff = 4 * d_model if d_ff is None else _checks.check_count("d_ff", d_ff)
+        _checks.check_function("activation", activation)
         generator = check_generator(generator)
         W_1 = xavier_uniform(d_model, d_ff, generator=generator, device=device)
         W_2 = xavier_uniform(d_ff, d_model, generator=generator, device=device)
@@ -110,6 +111,7 @@ class FeedForward(nn.Module):
     def from_weights(cls, W_1, b_1, W_2, b_2, *, activation=gelu):
         """A layer with these weights, copied in their dtype; shapes as in the NumPy twin."""
         check_floating(W_1=W_1, b_1=b_1, W_2=W_2, b_2=b_2)
+        _checks.check_function("activation", activation)
         _checks.check_feed_forward(*(shape_of(w) for w in (W_1, b_1, W_2, b_2)))
         self = cls.__new__(cls)
         nn.Module.__init__(self)

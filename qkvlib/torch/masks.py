@@ -5,7 +5,14 @@ import torch
 
 from qkvlib import _checks, patterns
 from qkvlib.patterns import Pattern
-from qkvlib.torch._tensors import check_devices, check_floating, check_tensor, shape_of
+from qkvlib.torch._tensors import (
+    check_devices,
+    check_floating,
+    check_tensor,
+    check_whole,
+    shape_of,
+    working_dtype,
+)
 
 
 def causal_mask(n_query, n_key=None, *, offset=None, device=None):
@@ -62,16 +69,19 @@ def padding_mask(lengths, n_key, *, device=None):
     """
     n_key = _checks.check_count("n_key", n_key)
     if not isinstance(lengths, torch.Tensor):
-        lengths = torch.from_numpy(np.array(lengths))
+        lengths = np.asarray(lengths)
+        _checks.check_lengths(lengths, n_key)
+        lengths = torch.tensor(lengths.astype(np.int64), device=device)
+    check_whole("lengths", lengths)
     if lengths.device.type == "cpu":  # elsewhere looking at the values would stall the device
         _checks.check_lengths(lengths.numpy(), n_key)
-    lengths = lengths.to(device or lengths.device)
+    lengths = lengths.to(device or lengths.device, torch.int64)
     return torch.arange(n_key, device=lengths.device) < lengths[..., None, None]
 
 
 def written_out(pattern, n_query, n_key=None, *, offset=None, device=None):
     """A pattern as a Boolean tensor `(..., n_query, n_key)`, computed on `device`."""
-    n_query, n_key, offset = _checks.check_range(n_query, n_key, offset)
+    n_query, n_key, offset = _checks.check_range(n_query, n_key, offset, torch.Tensor)
     if isinstance(offset, torch.Tensor):
         device = device or offset.device
         offset = offset.to(device)
@@ -80,7 +90,8 @@ def written_out(pattern, n_query, n_key=None, *, offset=None, device=None):
     if not isinstance(allowed, torch.Tensor) or allowed.dtype != torch.bool:
         got = getattr(allowed, "dtype", type(allowed).__name__)
         raise TypeError(f"a rule must answer in Booleans, got {got}; compare, as in j <= i")
-    return allowed.expand(torch.broadcast_shapes(allowed.shape, (n_query, n_key)))
+    positions = (*np.shape(offset), n_query, n_key)
+    return allowed.expand(_checks.check_answer(shape_of(allowed), positions))
 
 
 def allowed_pairs(mask, bias, shape, query):
@@ -91,18 +102,19 @@ def allowed_pairs(mask, bias, shape, query):
     allowed = None if mask is None else mask_tensor(mask, shape, query)
     if bias is None:
         return allowed
-    check_bias(bias, shape, query)
+    bias = bias_tensor(bias, shape, query)
     finite = bias.reshape((1,) * (len(shape) - bias.ndim) + bias.shape) != -torch.inf
     return finite if allowed is None else allowed & finite
 
 
-def check_bias(bias, shape, query):
-    """`bias` must be a floating tensor on the query's device that fits scores of this shape."""
+def bias_tensor(bias, shape, query):
+    """`bias`, a floating tensor that fits scores of `shape`, in the dtype of the scores."""
     if getattr(bias, "dtype", None) == torch.bool:
         raise TypeError("bias must be floating, got torch.bool; a Boolean tensor belongs in mask")
     check_floating(bias=bias)
     check_devices(query=query, bias=bias)
     _checks.check_bias_shape(shape_of(bias), shape)
+    return bias.to(working_dtype(query))
 
 
 def mask_tensor(mask, shape, query):

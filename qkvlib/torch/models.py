@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from qkvlib import _checks, _minilm
-from qkvlib.torch._tensors import check_devices, check_tensor, shape_of
+from qkvlib.torch._tensors import check_devices, check_whole, shape_of
 from qkvlib.torch.blocks import FeedForward, LayerNorm, TransformerBlock
 from qkvlib.torch.multihead import MultiHeadAttention
 from qkvlib.torch.positions import learned_positions
@@ -38,8 +38,8 @@ class Encoder(nn.Module):
 
     def __init__(self, token_table, position_table, *, norm, blocks):
         super().__init__()
-        self.token_table = nn.Parameter(token_table)
-        self.position_table = nn.Parameter(position_table)
+        self.token_table = nn.Parameter(token_table.detach().clone())
+        self.position_table = nn.Parameter(position_table.detach().clone())
         self.norm, self.blocks = norm, nn.ModuleList(blocks)
 
     @classmethod
@@ -87,11 +87,13 @@ class Encoder(nn.Module):
 
     def embed(self, ids):
         """What the first block reads: `norm(token + position)`, `(..., n, d_model)`."""
-        check_tensor("ids", ids)
+        check_whole("ids", ids)
         check_devices(ids=ids, token_table=self.token_table)
         _checks.check_axes("ids", shape_of(ids), 1, "(..., n)")
         if ids.device.type == "cpu":
             table = shape_of(self.token_table)
             _checks.check_table("ids", ids.numpy(), table, "(vocabulary, d_model)")
         positions = torch.arange(ids.shape[-1], device=ids.device)
-        return self.norm(self.token_table[ids] + learned_positions(positions, self.position_table))
+        return self.norm(
+            self.token_table[ids.long()] + learned_positions(positions, self.position_table)
+        )

@@ -1,8 +1,7 @@
 """Where a token stands, told to a layer that by itself does not know."""
 
-
 from qkvlib import _checks
-from qkvlib.torch._tensors import check_devices, check_floating, check_tensor, shape_of
+from qkvlib.torch._tensors import check_devices, check_floating, check_whole, shape_of
 
 
 def learned_positions(positions, table):
@@ -21,9 +20,9 @@ def learned_positions(positions, table):
     tensor([[0.5000, 1.0000],
             [2.0000, 4.0000]])
     """
-    check_tensor("positions", positions)
+    check_whole("positions", positions)
     check_floating(table=table)
     check_devices(positions=positions, table=table)
     if positions.device.type == "cpu":
         _checks.check_table("positions", positions.numpy(), shape_of(table), "(n_max, d_model)")
-    return table[positions]
+    return table[positions.long()]

@@ -1,0 +1,259 @@
+"""Softmax, scores, weights and outputs against plain Python, in every dtype of both twins."""
+
+import math
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from twins import EXACT, assert_near, back, dtype_of
+
+LENGTHS = np.arange(5) < np.array([5, 2])[:, None, None, None]
+NOTHING_FOR_ONE = np.arange(5) < np.array([0, 3])[:, None, None, None]
+
+
+def two_axes():
+    """Query 1 may attend to nothing, key 2 is read by nobody."""
+    mask = np.array([[1, 1, 0, 0, 1], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 0, 1, 1]])
+    return mask.astype(bool)
+
+
+def per_head():
+    return np.random.default_rng(3).random((1, 3, 4, 5)) < 0.6
+
+
+def per_item_and_head():
+    return np.random.default_rng(4).random((2, 3, 4, 5)) < 0.6
+
+
+MASKS = {
+    "no mask": None,
+    "two axes": two_axes(),
+    "one row": two_axes()[:1],
+    "one column": two_axes()[:, :1],
+    "padding": LENGTHS,
+    "nothing for one item": NOTHING_FOR_ONE,
+    "per head": per_head(),
+    "per item and head": per_item_and_head(),
+}
+
+
+def some_bias():
+    """-inf in places; query 2 may attend to nothing, key 3 is read by nobody."""
+    bias = np.random.default_rng(5).normal(size=(3, 4, 5))
+    bias[0, 1] = bias[:, 2] = bias[..., 3] = -math.inf
+    return bias
+
+
+OPTIONS = {
+    "plain": {},
+    "scale": {"scale": 0.7},
+    "negative scale": {"scale": -0.2},
+    "no scale": {"scale": 0},
+    "softcap": {"softcap": 0.9},
+    "bias": {"bias": some_bias()},
+    "bias of one axis": {"bias": np.array([0.0, 1, -1, -math.inf, 2])},
+    "all": {"bias": some_bias(), "scale": 1.3, "softcap": 1.1},
+}
+
+
+@pytest.fixture
+def qkv(generator):
+    """Sizes all different: batch 2, heads 3, 4 queries, 5 keys, d_k 7, d_v 6."""
+    return [generator.normal(size=(2, 3, *shape)) for shape in ((4, 7), (5, 7), (5, 6))]
+
+
+def in_twin(twin, options):
+    return {k: twin.array(v) if isinstance(v, np.ndarray) else v for k, v in options.items()}
+
+
+def rounded(twin, options):
+    return {
+        k: back(v) if not isinstance(v, float | int) else v
+        for k, v in in_twin(twin, options).items()
+    }
+
+
+# ---- softmax -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1, -3])
+def test_softmax(twin, generator, axis):
+    scores = 3 * generator.normal(size=(3, 4, 5))
+    scores[0, 1, 2] = -math.inf
+    [rounded] = twin.rounded(scores)
+    powers = np.exp(rounded)
+    expected = powers / powers.sum(axis=axis, keepdims=True)
+    scores = twin.array(scores)
+    assert_near(twin.lib.softmax(scores, axis), expected, dtype=twin.computed)
+    with np.errstate(divide="ignore"):
+        logarithm = np.log(expected)
+    assert_near(twin.lib.log_softmax(scores, axis), logarithm, dtype=twin.computed)
+
+
+def test_softmax_is_along_the_last_axis(backend):
+    scores = backend.array(np.array([[0.0, 1.0, 3.0], [2.0, 0.0, 0.0]]))
+    assert_near(backend.lib.softmax(scores).sum(-1), np.ones(2))
+    assert_near(backend.lib.log_softmax(scores), np.log(back(backend.lib.softmax(scores, axis=-1))))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_softmax_of_large_scores(twin, sign):
+    scores = sign * np.array([10000.0, 9999.0, 9900.0])
+    [rounded] = twin.rounded(scores)
+    powers = np.exp(rounded - rounded.max())
+    scores = twin.array(scores)
+    assert_near(twin.lib.softmax(scores), powers / powers.sum())
+    expected = rounded - rounded.max() - math.log(powers.sum())
+    assert_near(twin.lib.log_softmax(scores), expected)
+
+
+def test_log_softmax_is_exact_where_the_weight_is_zero(twin):
+    scores = twin.array(np.array([0.0, 2048.0]))
+    assert back(twin.lib.softmax(scores)).tolist() == [0, 1]
+    assert back(twin.lib.log_softmax(scores)).tolist() == [-2048, 0]
+
+
+def test_softmax_of_nothing(twin):
+    scores = np.full((2, 3), -math.inf)
+    scores[1, 2] = 0.0
+    scores = twin.array(scores)
+    assert back(twin.lib.softmax(scores)).tolist() == [[0, 0, 0], [0, 0, 1]]
+    assert back(twin.lib.log_softmax(scores))[0].tolist() == [-math.inf] * 3
+    assert back(twin.lib.softmax(scores, axis=0)).tolist() == [[0, 0, 0], [0, 0, 1]]
+
+
+finite = st.floats(-1e30, 1e30) | st.sampled_from([0.0, -0.0, 1e-30, -1e-30, 1.0, -math.inf])
+
+
+@given(hnp.arrays(float, hnp.array_shapes(max_dims=3, max_side=4), elements=finite), st.data())
+def test_softmax_of_anything(scores, data):
+    axis = data.draw(st.integers(-scores.ndim, scores.ndim - 1))
+    top = scores.max(axis=axis, keepdims=True)
+    powers = np.exp(scores - np.where(np.isinf(top), 0, top))
+    total = powers.sum(axis=axis, keepdims=True)
+    for twin in EXACT:
+        found = back(twin.lib.softmax(twin.array(scores), axis))
+        assert_near(found, powers / np.where(total == 0, 1, total))
+        nothing = np.isinf(top)
+        assert_near(found.sum(axis=axis, keepdims=True), np.where(nothing, 0.0, 1.0))
+        shifted = scores - np.where(nothing, 0, top)
+        log_total = np.where(nothing, 0, np.logaddexp.reduce(shifted, axis=axis, keepdims=True))
+        assert_near(twin.lib.log_softmax(twin.array(scores), axis), shifted - log_total)
+
+
+# ---- scores, weights, outputs --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_scores(twin, qkv, options):
+    expected, _, _ = reference.attention(*twin.rounded(*qkv), **rounded(twin, options))
+    query, key, _ = twin.arrays(*qkv)
+    scores = twin.lib.attention_scores(query, key, **in_twin(twin, options))
+    assert_near(scores, expected, dtype=twin.computed)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_weights_and_output(twin, qkv, mask, options):
+    _, weights, output = reference.attention(*twin.rounded(*qkv), mask, **rounded(twin, options))
+    query, key, value = twin.arrays(*qkv)
+    options = in_twin(twin, options) | {"mask": None if mask is None else twin.array(mask)}
+    found = twin.lib.attention_weights(query, key, **options)
+    assert_near(found, weights, dtype=twin.computed)
+    assert (back(found) == 0)[weights == 0].all()
+    found = twin.lib.scaled_dot_product_attention(query, key, value, **options)
+    assert_near(found, output, dtype=twin.dtype)
+    assert (back(found) == 0)[(weights == 0).all(axis=-1)].all()
+
+
+SHAPES = [
+    ((4, 7), (5, 7), (5, 6)),
+    ((2, 4, 7), (5, 7), (5, 6)),
+    ((4, 7), (2, 5, 7), (5, 6)),
+    ((4, 7), (5, 7), (2, 3, 5, 6)),
+    ((3, 4, 7), (2, 1, 5, 7), (1, 5, 6)),
+    ((2, 3, 1, 7), (2, 1, 5, 7), (3, 5, 1)),
+    ((2, 1, 3, 4, 7), (1, 2, 3, 5, 7), (3, 5, 6)),
+    ((3, 4, 1), (3, 1, 1), (3, 1, 6)),
+    ((0, 4, 7), (0, 5, 7), (0, 5, 6)),
+    ((3, 0, 7), (3, 5, 7), (3, 5, 6)),
+    ((3, 4, 7), (3, 5, 7), (3, 5, 0)),
+]
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["no mask", "mask"])
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_leading_axes_broadcast(exact, generator, shapes, masked):
+    qkv = [generator.normal(size=shape) for shape in shapes]
+    mask = two_axes()[: shapes[0][-2], : shapes[1][-2]] if masked else None
+    _, weights, output = reference.attention(*qkv, mask)
+    query, key, value = exact.arrays(*qkv)
+    mask = exact.array(mask) if masked else None
+    found = exact.lib.scaled_dot_product_attention(query, key, value, mask=mask)
+    assert_near(found, output)
+    lead = np.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    _, weights, _ = reference.attention(*qkv[:2], qkv[1], mask if mask is None else back(mask))
+    found = exact.lib.attention_weights(query, key, mask=mask)
+    assert tuple(found.shape) == (*lead, shapes[0][-2], shapes[1][-2])
+    assert_near(found, weights)
+
+
+def test_bias_may_have_another_dtype(twin, qkv):
+    query, key, _ = twin.arrays(*qkv)
+    bias = np.array([0.5, 1.25, -2.0, 0.0, -math.inf])
+    same = twin.lib.attention_scores(query, key, bias=twin.array(bias))
+    for dtype in ("float16", "float32", "float64"):
+        found = twin.lib.attention_scores(query, key, bias=twin.array(bias, dtype))
+        assert dtype_of(found) == twin.computed
+        np.testing.assert_array_equal(back(found), back(same))
+
+
+def test_a_bias_that_is_minus_infinity_once_cast_forbids(twin, qkv):
+    """finfo.min of float64, a usual stand-in for -inf, does not fit float32."""
+    if twin.device == "mps":
+        pytest.skip("no float64 there")
+    query, key, value = qkv
+    key[..., 2, :] = value[..., 2, :] = math.nan
+    query, key, value = twin.arrays(query, key, value)
+    bias = np.zeros((4, 5))
+    bias[:, 2] = np.finfo(float).min
+    found = twin.lib.scaled_dot_product_attention(
+        query, key, value, bias=twin.array(bias, "float64")
+    )
+    assert np.isfinite(back(found)).all() == (twin.computed == "float32")
+
+
+def test_scale_comes_before_the_product(twin):
+    """Where the scaled score fits the dtype, nothing overflows on the way."""
+    size = {"float64": 3e153, "float32": 3e18, "bfloat16": 3e18, "float16": 50.0}[twin.dtype]
+    query, key = np.full((1, 64), size), np.full((2, 64), size) * [[1], [-1]]
+    rounded = twin.rounded(query, key)
+    expected = np.array([[1, -1]]) * 8 * float(rounded[0][0, 0]) * float(rounded[1][0, 0])
+    query, key = twin.arrays(query, key)
+    np.testing.assert_allclose(back(twin.lib.attention_scores(query, key)), expected, rtol=1e-5)
+    assert back(twin.lib.attention_weights(query, key)).tolist() == [[1, 0]]
+    found = twin.lib.scaled_dot_product_attention(query, key, twin.array(np.array([[3.0], [5.0]])))
+    assert back(found).tolist() == [[3]]
+
+
+def test_half_precision_is_computed_in_float32(twin):
+    """Products of 300 * 300 are no float16, nor is a sum of 4096 weights exact in one."""
+    if not twin.is_half:
+        pytest.skip("for half types")
+    query, key = twin.arrays(np.full((1, 4), 300.0), np.full((2, 4), 300.0))
+    [[size]] = back(twin.lib.attention_scores(query[:, :1], key[:1, :1], scale=1))
+    assert back(twin.lib.attention_scores(query, key)).tolist() == [[2 * size, 2 * size]]
+    ones = twin.array(np.ones((4096, 1)))
+    assert back(twin.lib.scaled_dot_product_attention(query[:, :1], 0 * ones, ones)).item() == 1
+
+
+def test_numbers_of_other_kinds_are_numbers(backend, qkv):
+    query, key, _ = backend.arrays(*qkv)
+    expected = back(backend.lib.attention_scores(query, key, scale=2.0, softcap=3.0))
+    for kind in (int, np.float32, np.int64):
+        found = backend.lib.attention_scores(query, key, scale=kind(2), softcap=kind(3))
+        assert dtype_of(found) == "float64"
+        np.testing.assert_array_equal(back(found), expected)
