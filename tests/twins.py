@@ -91,13 +91,14 @@ def dtype_of(x):
     return str(x.dtype).removeprefix("torch.")
 
 
-def assert_near(got, expected, *, dtype=None):
+def assert_near(got, expected, *, dtype=None, rounded=None):
     """`got`, of either twin, must be `expected`, in float64, as far as its dtype can tell.
 
-    dtype: what `got` must have, when that is said.
+    dtype: what `got` must have, when that is said. rounded: the dtype of numbers on the way, when
+    that is shorter.
     """
     assert dtype in (None, dtype_of(got))
-    tolerance = TOLERANCE[dtype_of(got)]
+    tolerance = TOLERANCE[rounded or dtype_of(got)]
     expected = np.asarray(expected)
     assert tuple(got.shape) == expected.shape
     np.testing.assert_allclose(back(got), expected, rtol=tolerance, atol=tolerance)

@@ -1,0 +1,300 @@
+"""Projections, heads and the layer: one head after the other, and torch's own layer beside it."""
+
+import numpy as np
+import pytest
+import reference
+from twins import ATTENTION, BACKENDS, assert_near, back, dtype_of, torch, weights
+
+from qkvlib.patterns import causal
+
+needs_torch = pytest.mark.skipif(torch is None, reason="needs torch")
+
+
+# ---- project -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lead", [(), (4,), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_project(twin, generator, lead, with_bias):
+    x, W, b = (generator.normal(size=s) for s in ((*lead, 5), (5, 7), (7,)))
+    rounded_x, rounded_W, rounded_b = twin.rounded(x, W, b)
+    expected = np.zeros((*lead, 7))
+    for item in np.ndindex(*lead):
+        for column in range(7):
+            products = rounded_x[item] * rounded_W[:, column]
+            expected[item][column] = sum(products) + with_bias * rounded_b[column]
+    x, W, b = twin.arrays(x, W, b)
+    found = twin.lib.project(x, W, b) if with_bias else twin.lib.project(x, W)
+    assert_near(found, expected, dtype=twin.dtype)
+
+
+# ---- split and merge -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lead", [(), (2,), (2, 5)], ids=str)
+def test_head_i_gets_its_own_columns(backend, lead):
+    x = np.arange(np.prod((*lead, 4, 6))).reshape(*lead, 4, 6)
+    heads = backend.lib.split_heads(backend.array(x), 3)
+    assert tuple(heads.shape) == (*lead, 3, 4, 2)
+    for i in range(3):
+        np.testing.assert_array_equal(back(heads)[..., i, :, :], x[..., 2 * i : 2 * i + 2])
+    merged = backend.lib.merge_heads(heads)
+    np.testing.assert_array_equal(back(merged), x)
+    assert dtype_of(merged) == dtype_of(heads) == "int64"
+
+
+def test_split_is_a_view(backend):
+    x = backend.array(np.zeros((4, 6)))
+    backend.lib.split_heads(x, 3)[1, 2, 0] = 7.0
+    assert back(x)[2, 2] == 7
+
+
+def test_one_head_and_heads_of_one(backend):
+    x = backend.array(np.arange(24.0).reshape(4, 6))
+    assert tuple(backend.lib.split_heads(x, 1).shape) == (1, 4, 6)
+    assert tuple(backend.lib.split_heads(x, np.int64(6)).shape) == (6, 4, 1)
+
+
+# ---- the layer -----------------------------------------------------------------------------------
+
+
+def by_hand(x, w, mask, bias, num_heads=3):
+    """(weights, output) of the layer in float64, one head after the other.
+
+    mask and bias have an axis for the heads.
+    """
+    widths = {n: w[f"W_{n}"].shape[1] // num_heads for n in "QKV"}
+    found, read = [], []
+    for h in range(num_heads):
+        query, key, value = (
+            x @ w[f"W_{n}"][:, h * d : (h + 1) * d] + w[f"b_{n}"][h * d : (h + 1) * d]
+            for n, d in widths.items()
+        )
+        _, weights_, output = reference.attention(
+            query, key, value, mask[..., h, :, :], bias[..., h, :, :]
+        )
+        found.append(weights_)
+        read.append(output)
+    return np.stack(found, axis=-3), np.concatenate(read, axis=-1) @ w["W_O"] + w["b_O"]
+
+
+def some_mask():
+    """By item and head; query 1 may attend to nothing, key 2 is read by nobody."""
+    mask = np.random.default_rng(3).random((2, 3, 4, 4)) < 0.7
+    mask[..., 1, :] = mask[..., 2] = False
+    return mask
+
+
+MASKS = {
+    "none": np.ones((1, 4, 4), dtype=bool),
+    "two axes": some_mask()[0, :1],
+    "per item and head": some_mask(),
+    "padding": (np.arange(4) < np.array([4, 2])[:, None, None, None]),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_layer(twin, generator, name, with_bias):
+    w = weights(generator, ATTENTION | {"W_O": (6, 10), "b_O": (10,)})
+    x, bias = generator.normal(size=(2, 4, 12)), generator.normal(size=(3, 4, 4))
+    if not with_bias:
+        w |= {key: 0 * b for key, b in w.items() if key.startswith("b")}
+    rounded = dict(zip(w, twin.rounded(*w.values())))
+    full = np.broadcast_to(MASKS[name], (2, 3, 4, 4))
+    rounded_x, rounded_bias = twin.rounded(x, bias)
+    expected_weights, expected = by_hand(rounded_x, rounded, full, rounded_bias[None])
+
+    given = {key: twin.array(v) for key, v in w.items() if with_bias or key.startswith("W")}
+    mha = twin.lib.MultiHeadAttention.from_weights(**given, num_heads=3)
+    mask = {"none": None, "two axes": MASKS[name][0]}.get(name, MASKS[name])
+    options = {"mask": None if mask is None else twin.array(mask), "bias": twin.array(bias)}
+    x = twin.array(x)
+    found = mha(x, **options)
+    assert_near(found, expected, dtype=twin.dtype)
+    found = mha.attention_weights(x, **options)
+    assert_near(found, expected_weights, dtype=twin.computed, rounded=twin.dtype)
+
+
+def test_a_query_that_may_attend_to_nothing_gets_the_output_bias(backend, generator):
+    w = backend.named(weights(generator, ATTENTION))
+    mha = backend.lib.MultiHeadAttention.from_weights(**w, num_heads=3)
+    mask = backend.array(some_mask()[0, 0])
+    found = back(mha(backend.array(generator.normal(size=(4, 12))), mask=mask))
+    np.testing.assert_array_equal(found[1], back(w["b_O"]))
+    assert not np.allclose(found[0], found[1])
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (5,), (2, 5)], ids=str)
+def test_any_leading_axes(backend, generator, lead):
+    w = backend.named(weights(generator, ATTENTION))
+    mha = backend.lib.MultiHeadAttention.from_weights(**w, num_heads=3)
+    x = generator.normal(size=(*lead, 4, 12))
+    found, weights_ = (
+        mha(backend.array(x), mask=causal),
+        mha.attention_weights(backend.array(x), mask=causal),
+    )
+    assert tuple(weights_.shape) == (*lead, 3, 4, 4)
+    for item in np.ndindex(*lead):
+        one = backend.array(x[item])
+        assert_near(back(found)[item], back(mha(one, mask=causal)))
+        assert_near(back(weights_)[item], back(mha.attention_weights(one, mask=causal)))
+
+
+def test_the_weights_given_are_copied(backend, generator):
+    w = backend.named(weights(generator, ATTENTION))
+    mha = backend.lib.MultiHeadAttention.from_weights(**w, num_heads=3)
+    x = backend.array(generator.normal(size=(4, 12)))
+    before = back(mha(x))
+    for x_ in w.values():
+        x_ *= 3
+    np.testing.assert_array_equal(back(mha(x)), before)
+
+
+def test_the_weights_can_be_read(backend, generator):
+    w = backend.named(weights(generator, ATTENTION))
+    mha = backend.lib.MultiHeadAttention.from_weights(**w, num_heads=3)
+    for name, x in w.items():
+        np.testing.assert_array_equal(back(getattr(mha, name)), back(x))
+    bare = {name: x for name, x in w.items() if name.startswith("W")}
+    mha = backend.lib.MultiHeadAttention.from_weights(**bare, num_heads=3)
+    assert [getattr(mha, name) for name in ("b_Q", "b_K", "b_V", "b_O")] == [None] * 4
+
+
+# ---- a new layer ---------------------------------------------------------------------------------
+
+NAMES = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
+
+
+@pytest.mark.parametrize(
+    ("options", "shapes"),
+    [
+        ({}, [(12, 12)] * 4 + [(12,)] * 4),
+        ({"d_k": 5}, [(12, 15), (12, 15), (12, 12), (12, 12), (15,), (15,), (12,), (12,)]),
+        (
+            {"d_k": 5, "d_v": 2, "d_out": 7},
+            [(12, 15), (12, 15), (12, 6), (6, 7), (15,), (15,), (6,), (7,)],
+        ),
+        ({"projection_bias": False}, [(12, 12)] * 4 + [None] * 4),
+    ],
+    ids=str,
+)
+def test_a_new_layer_has_these_shapes(backend, options, shapes):
+    mha = backend.lib.MultiHeadAttention(12, 3, generator=backend.seeded(), **options)
+    found = [getattr(mha, name) for name in NAMES]
+    assert [None if x is None else tuple(x.shape) for x in found] == shapes
+    for x in found[4:]:
+        assert x is None or not back(x).any()
+    x = backend.array(np.ones((4, 12)), dtype=dtype_of(found[0]))
+    assert tuple(mha(x).shape) == (4, shapes[3][1])
+    assert dtype_of(mha(x)) == dtype_of(found[0]) == ("float32" if backend.is_torch else "float64")
+
+
+def test_a_new_layer_is_drawn_from_the_generator(backend):
+    def drawn(seed):
+        mha = backend.lib.MultiHeadAttention(60, 3, d_v=30, generator=backend.seeded(seed))
+        return [back(getattr(mha, name)) for name in NAMES[:4]]
+
+    first, again, other = drawn(0), drawn(0), drawn(1)
+    for a, b, c in zip(first, again, other):
+        np.testing.assert_array_equal(a, b)
+        assert not np.array_equal(a, c)
+        bound = np.sqrt(6 / sum(a.shape))
+        assert 0.97 * bound < np.abs(a).max() <= bound
+        assert abs(a.mean()) < 0.05 * bound
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(first[2], first[3].T)
+
+
+def test_without_a_generator_each_layer_is_another(backend):
+    one, two = (backend.lib.MultiHeadAttention(12, 3) for _ in range(2))
+    assert not np.array_equal(back(one.W_Q), back(two.W_Q))
+
+
+# ---- torch ---------------------------------------------------------------------------------------
+
+
+@needs_torch
+def test_in_torch_it_is_a_module():
+    mha = BACKENDS[-1].lib.MultiHeadAttention(12, 3, d_k=5, d_v=2)
+    names = [
+        f"{part}.{kind}"
+        for part in ("query", "key", "value", "output")
+        for kind in ("weight", "bias")
+    ]
+    assert [name for name, _ in mha.named_parameters()] == names
+    assert (
+        sum(p.numel() for p in mha.parameters()) == 12 * 15 * 2 + 12 * 6 + 6 * 12 + 15 * 2 + 6 + 12
+    )
+    mha(torch.randn(4, 12, generator=torch.Generator().manual_seed(0))).square().sum().backward()
+    for name, parameter in mha.named_parameters():
+        moved = parameter.grad.abs().max() > 1e-6
+        assert moved != (name == "key.bias")  # it adds one number to a whole row of scores
+    other = BACKENDS[-1].lib.MultiHeadAttention(12, 3, d_k=5, d_v=2)
+    other.load_state_dict(mha.state_dict())
+    x = torch.randn(4, 12, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(other(x), mha(x))
+    assert mha.double()(x.double()).dtype == torch.float64
+
+
+def torchs_own(w, num_heads=3):
+    """`nn.MultiheadAttention` with the same weights: heads of d_model // num_heads."""
+    other = torch.nn.MultiheadAttention(12, num_heads, batch_first=True, dtype=torch.float64)
+    w = {name: torch.from_numpy(x) for name, x in w.items()}
+    other.load_state_dict(
+        {
+            "in_proj_weight": torch.cat([w["W_Q"].T, w["W_K"].T, w["W_V"].T]),
+            "in_proj_bias": torch.cat([w["b_Q"], w["b_K"], w["b_V"]]),
+            "out_proj.weight": w["W_O"].T,
+            "out_proj.bias": w["b_O"],
+        }
+    )
+    return other
+
+
+SQUARE = {f"W_{n}": (12, 12) for n in "QKVO"} | {f"b_{n}": (12,) for n in "QKVO"}
+
+
+@needs_torch
+@pytest.mark.parametrize("how", ["none", "attention mask", "padding"])
+def test_against_torchs_own_layer(backend, generator, how):
+    """True means "may attend" here and "is forbidden" there."""
+    w = weights(generator, SQUARE)
+    x = generator.normal(size=(2, 4, 12))
+    mask = some_mask()[0, 0] | np.eye(4, dtype=bool)
+    lengths = np.arange(4) < np.array([[4], [2]])
+    here = {"none": None, "attention mask": mask, "padding": lengths[:, None, None]}[how]
+    there = {
+        "none": {},
+        "attention mask": {"attn_mask": torch.from_numpy(~mask)},
+        "padding": {"key_padding_mask": torch.from_numpy(~lengths)},
+    }[how]
+    other_x = torch.from_numpy(x)
+    expected, expected_weights = torchs_own(w)(
+        other_x, other_x, other_x, average_attn_weights=False, **there
+    )
+    mha = backend.lib.MultiHeadAttention.from_weights(**backend.named(w), num_heads=3)
+    here = None if here is None else backend.array(here)
+    assert_near(mha(backend.array(x), mask=here), back(expected))
+    assert_near(mha.attention_weights(backend.array(x), mask=here), back(expected_weights))
+
+
+@needs_torch
+def test_gradients_against_torchs_own_layer(generator):
+    twin = BACKENDS[-1]
+    w = weights(generator, SQUARE)
+    mha, other = (
+        twin.lib.MultiHeadAttention.from_weights(**twin.named(w), num_heads=3),
+        torchs_own(w),
+    )
+    x = generator.normal(size=(2, 4, 12))
+    mask = np.tri(4, dtype=bool)
+    ours, theirs = (torch.tensor(x, requires_grad=True) for _ in range(2))
+    mha(ours, mask=torch.from_numpy(mask)).sin().sum().backward()
+    other(theirs, theirs, theirs, attn_mask=torch.from_numpy(~mask))[0].sin().sum().backward()
+    assert_near(ours.grad, back(theirs.grad))
+    parts = [mha.query, mha.key, mha.value]
+    assert_near(torch.cat([p.weight.grad for p in parts]), back(other.in_proj_weight.grad))
+    assert_near(torch.cat([p.bias.grad for p in parts]), back(other.in_proj_bias.grad))
+    assert_near(mha.output.weight.grad, back(other.out_proj.weight.grad))
+    assert_near(mha.output.bias.grad, back(other.out_proj.bias.grad))
