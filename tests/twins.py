@@ -80,7 +80,7 @@ def weights(generator, shapes):
 
 def back(x):
     """An array of either twin as a NumPy array, floats in float64."""
-    if not isinstance(x, np.ndarray):
+    if not isinstance(x, np.ndarray | np.generic):
         x = x.detach().cpu()
         x = (x.double() if x.is_floating_point() else x).numpy()
     return x.astype(float) if x.dtype.kind == "f" else x
