@@ -291,7 +291,7 @@ def check_range(n_query, n_key, offset, array=np.ndarray):
     if offset is None:
         return n_query, n_key, n_key - n_query
     if isinstance(offset, array):
-        if "int" not in str(offset.dtype):
+        if "int" not in getattr(offset.dtype, "name", str(offset.dtype)):
             raise TypeError(f"offset must hold whole numbers, got {offset.dtype}; cast it to int")
         return n_query, n_key, offset
     if isinstance(offset, bool) or not isinstance(offset, numbers.Integral):
