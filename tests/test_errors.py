@@ -1,0 +1,679 @@
+"""What does not fit is refused: which argument, what it should be, what came, what to try."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from twins import ATTENTION, BACKENDS, FEED_FORWARD, back, torch, weights
+
+from qkvlib.patterns import Pattern, causal, window
+
+needs_torch = pytest.mark.skipif(torch is None, reason="needs torch")
+
+
+def zeros(*shape):
+    return np.zeros(shape)
+
+
+def qkv():
+    return {"query": zeros(2, 3, 4, 7), "key": zeros(2, 3, 5, 7), "value": zeros(2, 3, 5, 6)}
+
+
+def attend(**changes):
+    """A call of attention with some arguments changed; arrays are handed to the twin as its own."""
+    return ("scaled_dot_product_attention", qkv() | changes)
+
+
+def weigh(**changes):
+    return (
+        "attention_weights",
+        {name: x for name, x in (qkv() | changes).items() if name != "value"},
+    )
+
+
+class AsItIs:
+    """An argument that the twin gets as it is."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+def call(twin, what):
+    """Call a function by its name, or a method by `Class.method`, with arrays of this twin."""
+    name, arguments = what
+    function = twin.lib
+    for part in name.split("."):
+        function = getattr(function, part)
+    made = {}
+    for key, value in arguments.items():
+        if isinstance(value, AsItIs):
+            made[key] = value.value
+        else:
+            made[key] = twin.array(value) if isinstance(value, np.ndarray) else value
+    return function(**made)
+
+
+def mha(**changes):
+    return (
+        "MultiHeadAttention.from_weights",
+        weights(np.random.default_rng(0), ATTENTION) | {"num_heads": 3} | changes,
+    )
+
+
+def feed_forward(**changes):
+    return (
+        "FeedForward.from_weights",
+        weights(np.random.default_rng(0), FEED_FORWARD) | changes,
+    )
+
+
+SCORES = "(2, 3, 4, 5)"
+TRUE = np.ones((4, 5), dtype=bool)
+
+
+def true(*shape):
+    return np.ones(shape, dtype=bool)
+
+
+# what is called, the error, and what its message must say
+SHAPES = {
+    "query of one axis": (
+        attend(query=zeros(7)),
+        "query",
+        "(..., n_query, d_k)",
+        "(7,)",
+        "query[None]",
+    ),
+    "key of one axis": (attend(key=zeros(7)), "key", "(..., n_key, d_k)", "(7,)", "key[None]"),
+    "value of one axis": (
+        attend(value=zeros(6)),
+        "value",
+        "(..., n_key, d_v)",
+        "(6,)",
+        "value[None]",
+    ),
+    "widths": (
+        attend(key=zeros(2, 3, 5, 8)),
+        "query and key must have the same width d_k",
+        "7 from query (2, 3, 4, 7)",
+        "8 from key (2, 3, 5, 8)",
+        "project both",
+    ),
+    "no width": (attend(query=zeros(4, 0), key=zeros(5, 0)), "d_k of at least 1", "query (4, 0)"),
+    "no keys": (
+        attend(key=zeros(2, 3, 0, 7), value=zeros(2, 3, 0, 6)),
+        "key must hold at least one key",
+        "(2, 3, 0, 7)",
+        "mask of False",
+    ),
+    "values": (
+        attend(value=zeros(2, 3, 4, 6)),
+        "value must hold one row for each key, n_key = 5",
+        "got 4 rows from shape (2, 3, 4, 6)",
+        "same tokens",
+    ),
+    "leading axes of the key": (
+        attend(key=zeros(2, 4, 5, 7)),
+        "leading axes (batch, heads) must be equal or 1",
+        "query (2, 3)",
+        "key (2, 4)",
+        "x[:, None]",
+    ),
+    "leading axes of the value": (
+        attend(value=zeros(4, 3, 5, 6)),
+        "leading axes",
+        "scores (2, 3)",
+        "value (4, 3)",
+    ),
+    "mask": (
+        attend(mask=true(4, 6)),
+        f"mask must broadcast to the scores {SCORES}",
+        "got shape (4, 6)",
+        "last two axes are (n_query, n_key) = (4, 5)",
+    ),
+    "mask that would enlarge the scores": (
+        attend(query=zeros(1, 3, 4, 7), key=zeros(1, 3, 5, 7), mask=true(2, 3, 4, 5)),
+        "mask must broadcast to the scores (1, 3, 4, 5) without enlarging",
+        SCORES,
+    ),
+    "mask with more queries": (
+        attend(query=zeros(2, 3, 1, 7), mask=true(4, 5)),
+        "mask must broadcast to the scores (2, 3, 1, 5) without enlarging",
+        "(4, 5)",
+    ),
+    "mask without the head axis": (
+        attend(mask=true(2, 1, 5)),
+        "mask must have 2 axes (n_query, n_key) = (4, 5) or as many as the scores",
+        "(2, 1, 5)",
+        "head axis is missing: write mask[:, None]",
+    ),
+    "mask without the head axis, batch as large as heads": (
+        weigh(query=zeros(3, 3, 4, 7), key=zeros(3, 3, 5, 7), mask=true(3, 1, 5)),
+        "mask",
+        "(3, 1, 5)",
+        "mask[:, None]",
+    ),
+    "transposed mask": (
+        attend(mask=true(5, 4)),
+        "mask",
+        "(5, 4)",
+        "it looks transposed: rows are queries, columns are keys, try mask.swapaxes(-2, -1)",
+    ),
+    "transposed mask with all axes": (attend(mask=true(2, 3, 5, 4)), "mask", "transposed"),
+    "mask of one axis": (attend(mask=true(5)), "mask", "(5,)", "mask[None, :]"),
+    "mask of one number": (attend(mask=np.array(True)), "mask", "()"),
+    "mask of batch and keys": (
+        attend(mask=true(2, 5)),
+        "mask",
+        "(2, 5)",
+        "for one row of keys per batch item write mask[:, None, None, :]",
+    ),
+    "mask of five axes": (attend(mask=true(1, 2, 3, 4, 5)), "mask", "(1, 2, 3, 4, 5)"),
+    "bias": (
+        attend(bias=zeros(4, 6)),
+        f"bias must broadcast to the scores {SCORES}",
+        "got shape (4, 6)",
+        "(n_query, n_key)",
+    ),
+    "bias that would enlarge the scores": (
+        attend(query=zeros(1, 3, 4, 7), key=zeros(1, 3, 5, 7), bias=zeros(2, 1, 4, 5)),
+        "bias must broadcast to the scores (1, 3, 4, 5) without enlarging",
+        "(2, 1, 4, 5)",
+    ),
+    "bias of five axes": (weigh(bias=zeros(1, 1, 1, 1, 1)), "bias", "(1, 1, 1, 1, 1)"),
+    "axis": (("softmax", {"scores": zeros(3, 4), "axis": 2}), "axis", "2 axes", "(3, 4)", "got 2"),
+    "negative axis": (("log_softmax", {"scores": zeros(3, 4), "axis": -3}), "axis", "got -3"),
+    "empty axis": (("softmax", {"scores": zeros(3, 0)}), "scores", "axis -1", "(3, 0)"),
+    "axis of one number": (("softmax", {"scores": np.array(1.0)}), "axis", "0 axes"),
+    "projection": (
+        ("project", {"x": zeros(4, 5), "W": zeros(6, 7)}),
+        "W must have as many rows as x is wide, d_in = 5 from x (4, 5)",
+        "got W (6, 7)",
+    ),
+    "transposed projection": (
+        ("project", {"x": zeros(4, 5), "W": zeros(7, 5)}),
+        "W",
+        "(7, 5)",
+        "looks transposed: it acts on the right, x @ W",
+    ),
+    "W of one axis": (("project", {"x": zeros(4, 5), "W": zeros(5)}), "W", "(d_in, d_out)", "(5,)"),
+    "projection bias": (
+        ("project", {"x": zeros(4, 5), "W": zeros(5, 7), "b": zeros(5)}),
+        "b must have shape (d_out,) = (7,)",
+        "got (5,)",
+    ),
+    "x of no axes": (("project", {"x": np.array(1.0), "W": zeros(5, 7)}), "x", "(..., d_in)", "()"),
+    "heads": (
+        ("split_heads", {"x": zeros(4, 7), "num_heads": 3}),
+        "width of x must be a multiple of num_heads = 3",
+        "got 7 from shape (4, 7)",
+    ),
+    "split of one axis": (("split_heads", {"x": zeros(6), "num_heads": 3}), "x", "(6,)"),
+    "merge of two axes": (("merge_heads", {"x": zeros(4, 6)}), "x", "(..., h, n, d)", "(4, 6)"),
+    "d_model": (
+        ("MultiHeadAttention", {"d_model": 10, "num_heads": 3}),
+        "d_model must be a multiple of num_heads for d_k=None",
+        "d_model = 10",
+        "num_heads = 3",
+        "or pass d_k",
+    ),
+    "d_model and d_k": (
+        ("MultiHeadAttention", {"d_model": 10, "num_heads": 3, "d_k": 2}),
+        "for d_v=None",
+        "or pass d_v",
+    ),
+    "W_Q of one axis": (mha(W_Q=zeros(12)), "W_Q must have 2 axes (d_in, d_out)", "(12,)"),
+    "W_K of another d_model": (
+        mha(W_K=zeros(11, 15)),
+        "W_K must have d_model = 12 rows as W_Q (12, 15) has",
+        "(11, 15)",
+        "x @ W",
+    ),
+    "W_K of another width": (
+        mha(W_K=zeros(12, 18)),
+        "W_Q and W_K must have the same shape",
+        "W_Q (12, 15)",
+        "W_K (12, 18)",
+    ),
+    "W_Q for other heads": (
+        mha(num_heads=4),
+        "width of W_Q must be a multiple of num_heads = 4",
+        "(12, 15)",
+    ),
+    "W_V for other heads": (
+        mha(W_V=zeros(12, 7), W_O=zeros(7, 12)),
+        "width of W_V must be a multiple of num_heads = 3",
+        "(12, 7)",
+    ),
+    "W_O": (
+        mha(W_O=zeros(12, 6)),
+        "W_O must have num_heads * d_v = 6 rows",
+        "got shape (12, 6)",
+    ),
+    "b_V": (mha(b_V=zeros(12)), "b_V must have shape (6,) to fit W_V (12, 6)", "got (12,)"),
+    "b_O": (mha(b_O=zeros(1, 12)), "b_O must have shape (12,)", "got (1, 12)"),
+    "norm weight": (
+        ("layer_norm", {"x": zeros(4, 5), "weight": zeros(4)}),
+        "weight must have shape (d_model,) = (5,) to fit x (4, 5)",
+        "got (4,)",
+    ),
+    "norm bias": (
+        ("layer_norm", {"x": zeros(4, 5), "bias": zeros(1, 5)}),
+        "bias must have shape (d_model,) = (5,)",
+        "got (1, 5)",
+    ),
+    "norm of nothing": (("layer_norm", {"x": zeros(4, 0)}), "x must not be empty", "(4, 0)"),
+    "norm of one number": (("layer_norm", {"x": np.array(1.0)}), "x", "(..., d_model)", "()"),
+    "norm weights": (
+        ("LayerNorm.from_weights", {"weight": zeros(4), "bias": zeros(5)}),
+        "bias must have shape (d_model,) = (4,)",
+        "got (5,)",
+    ),
+    "W_2": (
+        feed_forward(W_2=zeros(12, 20)),
+        "W_1 and W_2 must have shapes (d_model, d_ff) and (d_ff, d_model)",
+        "got (12, 20) and (12, 20)",
+        "x @ W",
+    ),
+    "b_1": (feed_forward(b_1=zeros(12)), "b_1 must have shape (20,)", "got (12,)"),
+    "b_2": (feed_forward(b_2=zeros(20)), "b_2 must have shape (12,)", "got (20,)"),
+    "table": (
+        ("learned_positions", {"positions": np.array([0]), "table": zeros(5)}),
+        "table must have 2 axes (n_max, d_model)",
+        "(5,)",
+    ),
+}
+
+VALUES = {
+    "scale of NaN": (attend(scale=math.nan), "scale must be a finite number", "nan"),
+    "infinite scale": (weigh(scale=-math.inf), "scale must be a finite number", "-inf"),
+    "softcap of 0": (attend(softcap=0), "softcap must be greater than 0", "0.0", "None for no cap"),
+    "negative softcap": (weigh(softcap=-2.0), "softcap must be greater than 0", "-2.0"),
+    "softcap of NaN": (attend(softcap=math.nan), "softcap must be a finite number", "nan"),
+    "no heads": (
+        ("split_heads", {"x": zeros(4, 6), "num_heads": 0}),
+        "num_heads",
+        "at least 1",
+        "0",
+    ),
+    "negative heads": (("MultiHeadAttention", {"d_model": 6, "num_heads": -2}), "num_heads", "-2"),
+    "d_model of 0": (("MultiHeadAttention", {"d_model": 0, "num_heads": 1}), "d_model", "got 0"),
+    "d_k of 0": (("MultiHeadAttention", {"d_model": 6, "num_heads": 2, "d_k": 0}), "d_k", "got 0"),
+    "d_out of 0": (
+        ("MultiHeadAttention", {"d_model": 6, "num_heads": 2, "d_out": 0}),
+        "d_out",
+        "got 0",
+    ),
+    "d_ff of 0": (("FeedForward", {"d_model": 6, "d_ff": 0}), "d_ff", "at least 1", "got 0"),
+    "fan_in of 0": (("xavier_uniform", {"fan_in": 0, "fan_out": 2}), "fan_in", "at least 1", "0"),
+    "fan_out of 0": (("xavier_normal", {"fan_in": 2, "fan_out": 0}), "fan_out", "at least 1", "0"),
+    "eps": (("layer_norm", {"x": zeros(4, 5), "eps": -1e-5}), "eps must be at least 0", "-1e-05"),
+    "eps of a layer": (("LayerNorm", {"d_model": 5, "eps": -1}), "eps must be at least 0", "-1.0"),
+    "eps of given weights": (
+        ("LayerNorm.from_weights", {"weight": zeros(5), "bias": zeros(5), "eps": math.nan}),
+        "eps must be a finite number",
+        "nan",
+    ),
+    "norm": (
+        ("TransformerBlock", {"d_model": 6, "num_heads": 2, "norm": "before"}),
+        'norm must be "pre" or "post"',
+        "'before'",
+    ),
+    "no queries": (("causal_mask", {"n_query": -1}), "n_query must be at least 0", "got -1"),
+    "no keys": (("causal_mask", {"n_query": 2, "n_key": 0}), "n_key must be at least 1", "got 0"),
+    "neither": (("window_mask", {"n_query": 0, "window": 1}), "n_key must be at least 1", "got 0"),
+    "window": (("window_mask", {"n_query": 2, "window": 0}), "window must be at least 1", "got 0"),
+    "long lengths": (
+        ("padding_mask", {"lengths": [2, 6], "n_key": 5}),
+        "lengths must lie between 0 and n_key = 5",
+        "got 2 to 6",
+    ),
+    "negative lengths": (
+        ("padding_mask", {"lengths": np.array([[-1, 2]]), "n_key": 5}),
+        "lengths",
+        "got -1 to 2",
+    ),
+    "no n_key": (("padding_mask", {"lengths": [0], "n_key": 0}), "n_key must be at least 1", "0"),
+    "position too large": (
+        ("learned_positions", {"positions": np.array([0, 4]), "table": zeros(4, 3)}),
+        "positions must lie between 0 and 3",
+        "table of shape (4, 3)",
+        "got 0 to 4",
+    ),
+    "negative position": (
+        ("learned_positions", {"positions": np.array([[-1]]), "table": zeros(4, 3)}),
+        "positions must lie between 0 and 3",
+        "got -1 to -1",
+    ),
+}
+
+KINDS = {
+    "float mask": (
+        attend(mask=zeros(4, 5)),
+        "mask must be a Boolean",
+        "True: may attend",
+        "Pattern",
+        "float64",
+        "belongs in bias",
+    ),
+    "integer mask": (
+        weigh(mask=np.ones((4, 5), int)),
+        "mask must be a Boolean",
+        "int64",
+        "mask != 0",
+        "torch.nn.MultiheadAttention",
+        "~mask",
+    ),
+    "list mask": (attend(mask=[[True] * 5] * 4), "mask must be", "list"),
+    "mask of True": (attend(mask=True), "mask must be", "bool"),
+    "mask that is a number": (attend(mask=0.0), "mask must be", "float"),
+    "function for a mask": (attend(mask=lambda i, j: j <= i), "mask must be", "function"),
+    "Boolean bias": (attend(bias=TRUE), "bias must be floating", "bool", "belongs in mask"),
+    "integer bias": (weigh(bias=np.zeros((4, 5), int)), "bias must be float16", "int64"),
+    "list bias": (attend(bias=[[0.0] * 5] * 4), "bias must be a", "list"),
+    "pattern bias": (attend(bias=causal), "bias must be a", "Pattern"),
+    "number for a bias": (attend(bias=0.5), "bias must be a", "float"),
+    "scale of True": (attend(scale=True), "scale must be a number", "bool"),
+    "scale of text": (attend(scale="0.5"), "scale must be a number", "str", "float(scale)"),
+    "complex scale": (attend(scale=1j), "scale must be a number", "complex"),
+    "array for a scale": (attend(scale=zeros(1)), "scale must be a number", "float(scale)"),
+    "softcap of True": (attend(softcap=True), "softcap must be a number", "bool"),
+    "integer query": (attend(query=np.zeros((2, 3, 4, 7), int)), "query must be float16", "int64"),
+    "Boolean key": (attend(key=true(2, 3, 5, 7)), "key must be float16", "bool"),
+    "complex value": (
+        attend(value=np.zeros((2, 3, 5, 6), complex)),
+        "value must be float16",
+        "complex128",
+    ),
+    "list query": (attend(query=[[0.0]]), "query must be a", "list"),
+    "number for a key": (attend(key=1.0), "key must be a", "float"),
+    "None for a value": (attend(value=None), "value must be a", "NoneType"),
+    "integer scores": (
+        ("softmax", {"scores": np.array([1, 2])}),
+        "scores must be float16",
+        "int64",
+    ),
+    "list of scores": (("log_softmax", {"scores": [1.0]}), "scores must be a", "list"),
+    "axis of two": (("softmax", {"scores": zeros(3, 4), "axis": (0, 1)}), "axis", "tuple"),
+    "axis of True": (("softmax", {"scores": zeros(3, 4), "axis": True}), "axis", "bool"),
+    "integer x": (("project", {"x": np.array([[1]]), "W": zeros(1, 2)}), "x must be float16"),
+    "list x": (("split_heads", {"x": [[1.0, 2.0]], "num_heads": 2}), "x must be a", "list"),
+    "list of heads": (("merge_heads", {"x": [[[1.0]]]}), "x must be a", "list"),
+    "heads of 2.0": (
+        ("split_heads", {"x": zeros(4, 6), "num_heads": 2.0}),
+        "num_heads must be a whole number",
+        "float 2.0",
+        "int(num_heads)",
+    ),
+    "heads of True": (mha(num_heads=True), "num_heads must be a whole number", "bool True"),
+    "d_v of text": (
+        ("MultiHeadAttention", {"d_model": 6, "num_heads": 2, "d_v": "3"}),
+        "d_v must be a whole number",
+        "str '3'",
+    ),
+    "integer W": (mha(W_V=np.zeros((12, 6), int)), "W_V must be float16", "int64"),
+    "integer gelu": (("gelu", {"x": np.array([1])}), "x must be float16", "int64"),
+    "eps of text": (("layer_norm", {"x": zeros(4, 5), "eps": "1"}), "eps must be a number", "str"),
+    "text for an activation": (
+        ("FeedForward", {"d_model": 6, "activation": "gelu"}),
+        "activation must be a function",
+        "str 'gelu'",
+        "pass the function itself",
+    ),
+    "activation of a block": (
+        ("TransformerBlock", {"d_model": 6, "num_heads": 2, "activation": None}),
+        "activation must be a function",
+        "NoneType",
+    ),
+    "activation with weights": (feed_forward(activation=3), "activation must be a function", "int"),
+    "generator of a number": (
+        ("xavier_uniform", {"fan_in": 2, "fan_out": 3, "generator": 0}),
+        "generator must be a",
+        "Generator, got int",
+        "seed)",
+    ),
+    "generator of a layer": (
+        (
+            "MultiHeadAttention",
+            {"d_model": 6, "num_heads": 2, "generator": np.random.RandomState(0)},
+        ),
+        "generator must be a",
+        "got RandomState",
+    ),
+    "generator of a block": (
+        ("TransformerBlock", {"d_model": 6, "num_heads": 2, "generator": 1}),
+        "generator must be a",
+    ),
+    "fan_in of text": (("xavier_normal", {"fan_in": "2", "fan_out": 3}), "fan_in", "str '2'"),
+    "n_query of 2.0": (("causal_mask", {"n_query": 2.0}), "n_query must be a whole number", "2.0"),
+    "n_key of True": (
+        ("causal_mask", {"n_query": 2, "n_key": True}),
+        "n_key must be a whole number",
+    ),
+    "window of 1.5": (("window_mask", {"n_query": 2, "window": 1.5}), "window", "whole", "1.5"),
+    "offset of 0.5": (("causal_mask", {"n_query": 2, "offset": 0.5}), "offset", "whole", "0.5"),
+    "offset of True": (("causal_mask", {"n_query": 2, "offset": True}), "offset", "whole", "True"),
+    "list of offsets": (("causal_mask", {"n_query": 2, "offset": [0, 1]}), "offset", "list"),
+    "float offsets": (("causal_mask", {"n_query": 2, "offset": zeros(2)}), "offset", "float64"),
+    "float lengths": (
+        ("padding_mask", {"lengths": [1.0], "n_key": 3}),
+        "lengths",
+        "whole",
+        "float64",
+    ),
+    "float lengths in an array": (
+        ("padding_mask", {"lengths": zeros(2), "n_key": 3}),
+        "lengths",
+        "float64",
+    ),
+    "Boolean lengths": (("padding_mask", {"lengths": true(2), "n_key": 3}), "lengths", "bool"),
+    "lengths of text": (("padding_mask", {"lengths": ["a"], "n_key": 3}), "lengths", "whole"),
+    "no lengths": (("padding_mask", {"lengths": None, "n_key": 3}), "lengths", "whole"),
+    "n_key of text": (("padding_mask", {"lengths": [1], "n_key": "3"}), "n_key", "str '3'"),
+    "float positions": (
+        ("learned_positions", {"positions": zeros(2), "table": zeros(4, 3)}),
+        "positions must be whole numbers",
+        "float64",
+    ),
+    "Boolean positions": (
+        ("learned_positions", {"positions": true(2), "table": zeros(4, 3)}),
+        "positions must be whole numbers",
+        "bool",
+    ),
+    "list of positions": (
+        ("learned_positions", {"positions": [0], "table": zeros(4, 3)}),
+        "positions",
+        "list",
+    ),
+    "integer table": (
+        ("learned_positions", {"positions": np.array([0]), "table": np.zeros((4, 3), int)}),
+        "table must be float16",
+        "int64",
+    ),
+    "rule of numbers": (
+        attend(mask=Pattern(lambda i, j: i - j)),
+        "a rule must answer in Booleans",
+        "int64",
+        "j <= i",
+    ),
+    "rule of True": (
+        weigh(mask=Pattern(lambda i, j: True)),
+        "a rule must answer in Booleans",
+        "bool",
+    ),
+}
+
+
+def check(twin, what, kind, said):
+    with pytest.raises(kind) as caught:
+        call(twin, what)
+    for words in said:
+        assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_shape_that_does_not_fit(backend, name):
+    what, *said = SHAPES[name]
+    check(backend, what, ValueError, said)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_that_does_not_fit(backend, name):
+    what, *said = VALUES[name]
+    check(backend, what, ValueError, said)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_kind_that_does_not_fit(backend, name):
+    what, *said = KINDS[name]
+    check(backend, what, TypeError, said)
+
+
+# ---- the other twin's arrays, and other kinds of array -------------------------------------------
+
+ARRAYS = {
+    "query": attend(),
+    "key": attend(),
+    "value": attend(),
+    "mask": attend(mask=TRUE),
+    "bias": attend(bias=zeros(4, 5)),
+    "scores": ("softmax", {"scores": zeros(3)}),
+    "x": ("layer_norm", {"x": zeros(4, 5)}),
+    "weight": ("layer_norm", {"x": zeros(4, 5), "weight": zeros(5)}),
+    "W": ("project", {"x": zeros(4, 5), "W": zeros(5, 7)}),
+    "b": ("project", {"x": zeros(4, 5), "W": zeros(5, 7), "b": zeros(7)}),
+    "W_K": mha(),
+    "b_1": feed_forward(),
+    "positions": ("learned_positions", {"positions": np.array([0]), "table": zeros(4, 3)}),
+    "table": ("learned_positions", {"positions": np.array([0]), "table": zeros(4, 3)}),
+    "offset": ("causal_mask", {"n_query": 2, "offset": np.array([0, 1])}),
+}
+
+
+def with_one_changed(name, change):
+    function, arguments = ARRAYS[name]
+    return function, arguments | {name: AsItIs(change(arguments[name]))}
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ARRAYS)
+def test_an_array_of_the_other_twin(backend, name):
+    other = BACKENDS[0] if backend.is_torch else BACKENDS[-1]
+    with pytest.raises(TypeError) as caught:
+        call(backend, with_one_changed(name, other.array))
+    message = str(caught.value)
+    assert name in message
+    assert any(
+        kind in message
+        for kind in (["numpy", "ndarray"] if backend.is_torch else ["torch", "Tensor"])
+    )
+    if name not in ("mask", "offset"):
+        hint = "torch.from_numpy" if backend.is_torch else ".detach().cpu().numpy()"
+        assert f"use qkvlib.{other.lib.__name__[7:]}" in message
+        assert hint in message
+
+
+@needs_torch
+def test_an_array_of_the_other_twin_joined_to_a_pattern(backend):
+    other = BACKENDS[0] if backend.is_torch else BACKENDS[-1]
+    mask = causal & other.array(TRUE)
+    with pytest.raises(TypeError, match=r"joined to a pattern must belong to the twin .* got a"):
+        call(backend, attend(mask=mask))
+
+
+@pytest.mark.parametrize("name", ["query", "scores", "x", "W_K", "bias"])
+@pytest.mark.parametrize("kind", [np.ma.array, np.asmatrix], ids=["masked array", "matrix"])
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_arrays_with_a_will_of_their_own_are_refused_in_numpy(name, kind):
+    what = with_one_changed(name, lambda x: kind(x[(0,) * (x.ndim - 2)] if x.ndim > 2 else x))
+    with pytest.raises(TypeError, match=rf"{name} must be a NumPy array, got numpy\.\w*; "):
+        call(BACKENDS[0], what)
+
+
+@pytest.mark.parametrize("dtype", [np.longdouble, object, "V8", "S3", "M8[s]"], ids=str)
+def test_dtypes_that_are_no_floats_are_refused_in_numpy(dtype):
+    with pytest.raises(TypeError, match="query must be float16, float32 or float64, got"):
+        call(BACKENDS[0], attend(query=AsItIs(np.empty((4, 7), dtype))))
+
+
+@pytest.mark.parametrize("other", ["float32", "float16"])
+def test_one_dtype_throughout(backend, other):
+    for name in ("query", "key", "value"):
+        arguments = attend()[1]
+        arguments = {
+            k: backend.array(x, other if k == name else None) for k, x in arguments.items()
+        }
+        with pytest.raises(TypeError, match="all must have one dtype") as caught:
+            backend.lib.scaled_dot_product_attention(**arguments)
+        for part in (f"{name} ", other, "float64", "convert with"):
+            assert part in str(caught.value)
+    layer = call(backend, mha())
+    with pytest.raises(TypeError, match=r"all must have one dtype, got x .*float32"):
+        layer(backend.array(zeros(4, 12), "float32"))
+    layer = call(backend, feed_forward())
+    with pytest.raises(TypeError, match=r"all must have one dtype, got x .*float32"):
+        layer(backend.array(zeros(4, 12), "float32"))
+
+
+def test_what_a_layer_reads_must_be_as_wide_as_it_expects(backend):
+    layer = call(backend, mha())
+    for shape in ((4, 11), (2, 4, 15)):
+        for read in (layer, layer.attention_weights):
+            with pytest.raises(ValueError, match=r"x must be d_model = 12 wide .* got shape"):
+                read(backend.array(zeros(*shape)))
+    with pytest.raises(ValueError, match=r"x must have at least 2 axes, \(\.\.\., n, d_model\)"):
+        layer(backend.array(zeros(12)))
+    with pytest.raises(ValueError, match=r"head axis is missing: write mask\[:, None\]"):
+        layer(backend.array(zeros(2, 4, 12)), mask=backend.lib.padding_mask([4, 2], 4))
+    with pytest.raises(ValueError, match="key must hold at least one key"):
+        layer(backend.array(zeros(2, 0, 12)))
+
+
+# ---- patterns ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [None, 3, TRUE], ids=["None", "3", "array"])
+def test_a_rule_must_be_a_function(rule):
+    with pytest.raises(TypeError, match=r"rule must be a function of two positions, got \w+"):
+        Pattern(rule)
+
+
+@pytest.mark.parametrize(
+    "other", [True, 1, 0.5, [[True]], None, zeros(4, 5), np.ones((4, 5), int)], ids=repr
+)
+def test_a_pattern_is_joined_with_patterns_and_boolean_arrays(other):
+    for join in (lambda: causal & other, lambda: causal | other, lambda: other & causal):
+        with pytest.raises(TypeError, match="Boolean array, got"):
+            join()
+
+
+def test_a_pattern_with_an_array_has_no_answer_for_single_positions():
+    with pytest.raises(ValueError, match=r"pattern\.array\(n_query, n_key\)"):
+        (causal & TRUE)(2, 3)
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 6), (5, 5), (3, 1), ()], ids=str)
+def test_an_array_joined_to_a_pattern_must_fit(backend, shape):
+    mask = window(2) | backend.array(true(*shape))
+    with pytest.raises(ValueError, match=r"must end in \(n_query, n_key\) = \(4, 5\)") as caught:
+        call(backend, attend(mask=mask))
+    assert f"got shape {shape}" in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 5), (5, 4)], ids=str)
+def test_a_rule_must_answer_for_each_pair(backend, shape):
+    rule = Pattern(lambda i, j: backend.array(true(*shape)))
+    with pytest.raises(ValueError, match=r"each pair of positions, shape \(4, 5\), got shape"):
+        call(backend, attend(mask=rule))
+
+
+# ---- what is not wrong ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "scale", [Fraction(1, 3), np.float16(0.5), np.float64(0.1), -1, 0], ids=repr
+)
+def test_any_real_number_is_a_scale(backend, scale):
+    found = back(call(backend, weigh(scale=scale)))
+    np.testing.assert_allclose(found, 0.2)
