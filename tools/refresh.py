@@ -4,6 +4,7 @@ A second run changes nothing: what is stored holds no time, no version and no pa
 """
 
 import base64
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from nbclient import NotebookClient
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
 
 from qkvlib.book import claims
+from run import QUIET
 from tools import api_page
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,14 +46,16 @@ def refresh(path):
     kernel = KernelManager(
         kernel_name=CURRENT_ENV_KERNEL_NAME, kernel_spec_manager=NbvalKernelspecManager()
     )
-    NotebookClient(
+    client = NotebookClient(
         notebook,
         km=kernel,
         timeout=600,
         record_timing=False,
         coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},
-    ).execute(cleanup_kc=True, stderr=subprocess.DEVNULL)  # stop the kernel, drop its own log
+    )
+    # Stop the kernel at the end, and drop what it logs about itself.
+    client.execute(cleanup_kc=True, env={**QUIET, **os.environ}, stderr=subprocess.DEVNULL)
     clean(notebook)
     nbformat.write(notebook, path)
 
@@ -64,7 +68,9 @@ def clean(notebook):
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", []):
             if output.output_type == "error":
-                output.traceback = [line.replace(f"{ROOT}/", "") for line in output.traceback]
+                output.traceback = [
+                    line.replace(f"{ROOT}{os.sep}", "") for line in output.traceback
+                ]
 
 
 def generated_pages(*, allow_missing=False):
