@@ -12,3 +12,10 @@ window.addEventListener("load", async () => {
   addTabStops();
   window.addEventListener("resize", addTabStops);
 });
+
+// Folded cells are all called "Toggle hidden content"; without that, each is called what it shows.
+window.addEventListener("DOMContentLoaded", () => {
+  for (const summary of document.querySelectorAll("details.hide > summary[aria-label]")) {
+    summary.removeAttribute("aria-label");
+  }
+});
