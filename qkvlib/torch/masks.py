@@ -68,14 +68,15 @@ def padding_mask(lengths, n_key, *, device=None):
             [[1, 0, 0]]], dtype=torch.int32)
     """
     n_key = _checks.check_count("n_key", n_key)
-    if not isinstance(lengths, torch.Tensor):
+    if isinstance(lengths, torch.Tensor):
+        check_whole("lengths", lengths)
+        if lengths.device.type == "cpu":  # elsewhere looking at the values would stall the device
+            _checks.check_lengths(lengths.numpy(), n_key)
+        lengths = lengths.to(device or lengths.device, torch.int64)
+    else:
         lengths = np.asarray(lengths)
         _checks.check_lengths(lengths, n_key)
         lengths = torch.tensor(lengths.astype(np.int64), device=device)
-    check_whole("lengths", lengths)
-    if lengths.device.type == "cpu":  # elsewhere looking at the values would stall the device
-        _checks.check_lengths(lengths.numpy(), n_key)
-    lengths = lengths.to(device or lengths.device, torch.int64)
     return torch.arange(n_key, device=lengths.device) < lengths[..., None, None]
 
 

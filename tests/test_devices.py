@@ -1,0 +1,288 @@
+"""Devices without a device: shapes on `meta`, and fake CUDA tensors that notice a stray CPU one."""
+
+import math
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from qkvlib.patterns import causal, window
+
+torch = pytest.importorskip("torch")
+lib = pytest.importorskip("qkvlib.torch")
+FakeTensorMode = pytest.importorskip("torch._subclasses.fake_tensor").FakeTensorMode
+TorchFunctionMode = pytest.importorskip("torch.overrides").TorchFunctionMode
+
+
+class FakeCuda(TorchFunctionMode):
+    """What a build without CUDA refuses to do even with fake tensors, done by other operators.
+
+    `x[...]`, `~x`, `x.to(device)` and `torch.tensor` switch to the CUDA device on the way.
+    """
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function is torch.Tensor.__getitem__:
+            return indexed(*args)
+        if function is torch.Tensor.__invert__:
+            return torch.logical_not(*args)
+        if function is torch.Tensor.to and isinstance(args[1], str | torch.device):
+            return moved(*args)
+        if function is torch.tensor and kwargs.get("device") is not None:
+            return moved(torch.tensor(*args), kwargs["device"])
+        return function(*args, **kwargs)
+
+
+def moved(x, device, dtype=None):
+    return torch.ops.aten._to_copy(x, device=torch.device(device), dtype=dtype)
+
+
+def indexed(x, index):
+    """`x[index]` for numbers, slices, None, dots and one tensor."""
+    if isinstance(index, torch.Tensor):
+        return torch.ops.aten.index(x, [index])
+    index = index if isinstance(index, tuple) else (index,)
+    if ... in index:
+        at = index.index(...)
+        named = sum(part is not None for part in index) - 1
+        index = (*index[:at], *[slice(None)] * (x.ndim - named), *index[at + 1 :])
+    axis = 0
+    for part in index:
+        if part is None:
+            x = x.unsqueeze(axis)
+        elif isinstance(part, slice):
+            assert part.step is None
+            x = torch.ops.aten.slice(x, axis, part.start, part.stop)
+        else:
+            x = x.select(axis, part)
+            continue
+        axis += 1
+    return x
+
+
+@pytest.fixture(params=["meta", "cuda"])
+def device(request):
+    """`meta` computes shapes alone. Fake CUDA tensors do too, and refuse to meet a CPU tensor."""
+    if request.param == "meta":
+        yield "meta"
+    else:
+        with FakeTensorMode(), FakeCuda(), torch.no_grad():  # autograd would ask for a stream
+            yield "cuda"
+
+
+def is_there(x, device):
+    return x.device.type == device
+
+
+def attention_inputs(device, dtype=torch.float32):
+    shapes = ((2, 3, 4, 7), (2, 3, 5, 7), (2, 3, 5, 6))
+    return [torch.empty(*shape, device=device, dtype=dtype) for shape in shapes]
+
+
+def masks(device):
+    true = torch.ones(4, 5, dtype=torch.bool, device=device)
+    offsets = torch.tensor([0, 1], device=device)
+    return [
+        None,
+        true,
+        causal,
+        ~window(2) | causal,
+        causal & true,
+        true | window(1),
+        causal.shifted(-1),
+        lib.causal_mask(4, 5, device=device),
+        lib.causal_mask(4, 5, offset=offsets)[:, None],
+        lib.window_mask(4, 5, window=2, offset=offsets, device=device)[:, None],
+        lib.padding_mask([5, 2], 5, device=device)[:, None],
+        lib.padding_mask(torch.tensor([5, 2], device=device), 5)[:, None],
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_weights_stay_on_the_device(device, dtype):
+    query, key, _ = attention_inputs(device, dtype)
+    bias = torch.zeros(5, device=device)
+    for mask in masks(device):
+        for options in ({}, {"bias": bias, "softcap": 2.0}):
+            found = lib.attention_weights(query, key, mask=mask, **options)
+            assert is_there(found, device)
+            assert found.shape == (2, 3, 4, 5)
+            assert found.dtype == torch.float32
+    found = lib.attention_scores(query, key, bias=bias)
+    assert is_there(found, device)
+    assert found.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_explicit_attention_stays_on_the_device(device, dtype):
+    bias = torch.zeros(5, device=device)
+    for mask in masks(device):
+        for options in ({"bias": bias}, {"softcap": 2.0}):
+            found = lib.scaled_dot_product_attention(
+                *attention_inputs(device, dtype), mask=mask, **options
+            )
+            assert is_there(found, device)
+            assert found.shape == (2, 3, 4, 6)
+            assert found.dtype == dtype
+
+
+def plain(query, key, value, attn_mask=None, is_causal=False, scale=None):
+    """In place of torch's kernel, which asks a real device; the shapes and devices are the same."""
+    scores = scale * query @ key.mT
+    if attn_mask is not None:
+        scores = scores.masked_fill(~attn_mask, -math.inf)
+    return torch.softmax(scores, -1) @ value
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_what_surrounds_the_fused_kernel_stays_on_the_device(device, dtype):
+    with patch.object(torch.nn.functional, "scaled_dot_product_attention", plain):
+        for mask in masks(device):
+            found = lib.scaled_dot_product_attention(*attention_inputs(device, dtype), mask=mask)
+            assert is_there(found, device)
+            assert found.shape == (2, 3, 4, 6)
+            assert found.dtype == dtype
+
+
+def test_the_fused_kernel_on_meta():
+    for mask in masks("meta"):
+        found = lib.scaled_dot_product_attention(*attention_inputs("meta"), mask=mask)
+        assert is_there(found, "meta")
+        assert found.shape == (2, 3, 4, 6)
+
+
+def test_masks_are_made_on_the_device(device):
+    for mask in masks(device)[7:]:
+        assert is_there(mask, device)
+        assert mask.dtype == torch.bool
+
+
+def test_functions_stay_on_the_device(device):
+    x = torch.empty(2, 4, 12, device=device)
+    weight, W = torch.empty(12, device=device), torch.empty(12, 5, device=device)
+    table, positions = torch.empty(9, 12, device=device), torch.arange(4, device=device)
+    for found in (
+        lib.softmax(x),
+        lib.log_softmax(x, 1),
+        lib.layer_norm(x, weight, weight),
+        lib.gelu(x),
+        lib.project(x, W),
+        lib.split_heads(x, 3),
+        lib.merge_heads(x[:, None]),
+        lib.learned_positions(positions, table),
+        lib.xavier_uniform(2, 3, device=device),
+        lib.xavier_normal(2, 3, device=device),
+    ):
+        assert is_there(found, device)
+
+
+def test_layers_are_made_and_stay_on_the_device(device):
+    x = torch.empty(2, 4, 12, device=device)
+    layers = [
+        lib.MultiHeadAttention(12, 3, device=device),
+        lib.FeedForward(12, device=device),
+        lib.LayerNorm(12, device=device),
+        lib.TransformerBlock(12, 3, device=device),
+        lib.TransformerBlock(12, 3, norm="post", device=device),
+    ]
+    with patch.object(torch.nn.functional, "scaled_dot_product_attention", plain):
+        for layer in layers:
+            assert all(is_there(p, device) for p in layer.parameters())
+            assert is_there(layer(x), device)
+    padding = lib.padding_mask([4, 2], 4, device=device)[:, None]
+    for layer in (layers[0], layers[3], layers[4]):
+        for mask in (None, causal, causal & padding, padding):
+            weights = layer.attention_weights(x, mask=mask)
+            assert is_there(weights, device)
+            assert weights.shape == (2, 3, 4, 4)
+
+
+def test_an_encoder_stays_on_the_device(device):
+    tables = torch.empty(9, 12, device=device), torch.empty(6, 12, device=device)
+    norm, block = lib.LayerNorm(12, device=device), lib.TransformerBlock(12, 3, device=device)
+    encoder = lib.Encoder(*tables, norm=norm, blocks=[block])
+    ids = torch.zeros(2, 4, dtype=torch.int64, device=device)
+    assert is_there(encoder.embed(ids), device)
+    with patch.object(torch.nn.functional, "scaled_dot_product_attention", plain):
+        assert is_there(encoder(ids, mask=causal), device)
+        trace = encoder.trace(ids, mask=lib.padding_mask([4, 2], 4, device=device)[:, None])
+    for x in (*trace.hidden_states, *trace.weights):
+        assert is_there(x, device)
+
+
+# ---- two devices ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["query", "key", "value", "mask", "bias"])
+def test_two_devices_are_refused_by_name(name):
+    query, key, value = attention_inputs("cpu")
+    given = {"query": query, "key": key, "value": value}
+    given |= {"mask": torch.ones(4, 5, dtype=torch.bool), "bias": torch.zeros(4, 5)}
+    given[name] = given[name].to("meta")
+    with pytest.raises(
+        ValueError, match=r"all must lie on one device, got .*; move them with"
+    ) as e:
+        lib.scaled_dot_product_attention(**given)
+    assert f"{name} on meta" in str(e.value)
+    assert "on cpu" in str(e.value)
+
+
+def test_two_devices_are_refused_everywhere():
+    here, there = torch.zeros(4, 12), torch.zeros(12, device="meta")
+    ids = torch.zeros(2, dtype=torch.int64)
+    table = torch.zeros(9, 12, device="meta")
+    encoder = lib.Encoder(table, table, norm=lambda x: x, blocks=[])
+    for wrong in (
+        lambda: lib.layer_norm(here, there),
+        lambda: lib.project(here, there[:, None]),
+        lambda: lib.MultiHeadAttention(12, 3, device="meta")(here),
+        lambda: lib.FeedForward(12, device="meta")(here),
+        lambda: lib.LayerNorm(12, device="meta")(here),
+        lambda: lib.learned_positions(ids, table),
+        lambda: encoder(ids),
+        lambda: lib.attention_weights(here, here, mask=causal & there.bool()[None, :4]),
+    ):
+        with pytest.raises((ValueError, RuntimeError), match="device"):
+            wrong()
+
+
+def test_a_mask_on_the_cpu_is_refused_by_fake_cuda_too():
+    with FakeTensorMode():
+        query, key, _ = attention_inputs("cuda")
+        mask = torch.ones(4, 5, dtype=torch.bool)
+        with pytest.raises(ValueError, match=r"mask on cpu"):
+            lib.attention_weights(query, key, mask=mask)
+
+
+def test_dtypes_are_refused_on_any_device(device):
+    query, key, _ = attention_inputs(device)
+    with pytest.raises(TypeError, match="all must have one dtype"):
+        lib.attention_weights(query, key.double())
+    with pytest.raises(TypeError, match="lengths must be whole numbers"):
+        lib.padding_mask(torch.zeros(2, device=device), 5)
+    with pytest.raises(TypeError, match="positions must be whole numbers"):
+        lib.learned_positions(torch.zeros(2, device=device), torch.zeros(4, 3, device=device))
+
+
+# ---- the best device -----------------------------------------------------------------------------
+
+
+def test_best_device_is_the_cpu_without_an_accelerator():
+    with patch.object(torch.accelerator, "is_available", return_value=False):
+        assert lib.best_device() == torch.device("cpu")
+
+
+def test_best_device_is_the_accelerator():
+    with (
+        patch.object(torch.accelerator, "is_available", return_value=True),
+        patch.object(torch.accelerator, "current_accelerator", return_value=torch.device("cuda")),
+    ):
+        assert lib.best_device() == torch.device("cuda")
+
+
+def test_the_best_device_of_this_machine_computes():
+    device = lib.best_device()
+    mha = lib.MultiHeadAttention(12, 3, generator=torch.Generator().manual_seed(0), device=device)
+    same = lib.MultiHeadAttention(12, 3, generator=torch.Generator().manual_seed(0))
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 4, 12))).float()
+    torch.testing.assert_close(mha(x.to(device), mask=causal).cpu(), same(x, mask=causal))
