@@ -18,6 +18,8 @@ import qkvlib.numpy
 from qkvlib.patterns import causal
 
 CONFIG = {"num_attention_heads": 3, "num_hidden_layers": 2, "layer_norm_eps": 0.1}
+CONFIG |= {"hidden_size": 12, "intermediate_size": 20, "vocab_size": 9}
+CONFIG |= {"max_position_embeddings": 6, "type_vocab_size": 2}
 
 
 def draw_file(generator):
@@ -196,13 +198,23 @@ def test_no_more_tokens_than_positions(backend, generator):
         encoder(backend.array(np.zeros(7, int)))
 
 
-@pytest.mark.parametrize("index", range(0, 38, 5))
-def test_a_missing_weight_is_named(backend, file, index):
-    del file["pooler.dense.weight"], file["embeddings.token_type_embeddings.weight"]
-    name = sorted(file)[index]
-    del file[name]
-    with pytest.raises(
-        ValueError, match=r"weights must hold .* which is missing; take weights"
-    ) as e:
-        backend.lib.Encoder.from_pretrained(file, CONFIG)
-    assert "token_type" in str(e.value) or repr(name) in str(e.value)
+NAMES = sorted(set(draw_file(np.random.default_rng(0))) - {"pooler.dense.weight"})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_weight_that_is_missing_or_does_not_fit_is_named(name, file):
+    right = file.pop(name)
+    for wrong, said in ((None, "got nothing"), (right[:-1], f"got {right[:-1].shape}")):
+        if wrong is not None:
+            file[name] = wrong
+        with pytest.raises(ValueError, match="take weights and config from one call") as caught:
+            qkvlib.numpy.Encoder.from_pretrained(file, CONFIG)
+        assert f"weights must hold {name!r} of shape {right.shape}" in str(caught.value)
+        assert said in str(caught.value)
+
+
+def test_a_config_of_another_model_is_refused(backend, file):
+    with pytest.raises(ValueError, match=r"multiple of num_heads = 5"):
+        backend.lib.Encoder.from_pretrained(file, CONFIG | {"num_attention_heads": 5})
+    with pytest.raises(ValueError, match=r"'encoder\.layer\.2\..*got nothing"):
+        backend.lib.Encoder.from_pretrained(file, CONFIG | {"num_hidden_layers": 3})
