@@ -284,9 +284,10 @@ def test_learned_rules_reproduce_their_rows():
         assert measured == pytest.approx([row["min"], row["mean"], row["max"]], abs=1e-3)
 
 
-def test_copying_falls_within_its_rows():
-    for label, value in margins.copy_figures(0).items():
-        row = ROWS["copy_previous", label]
+@pytest.mark.parametrize("name", ["mirror", "copy_previous", "loss_curve"])
+def test_one_seed_falls_within_its_rows(name):
+    for label, value in margins.EXPERIMENTS[name](0).items():
+        row = ROWS[name, label]
         assert row["min"] - 1e-3 <= value <= row["max"] + 1e-3
 
 
