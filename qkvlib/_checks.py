@@ -316,6 +316,16 @@ def check_answer(answer, positions):
     return shape
 
 
+def check_text(ids, n_max):
+    """Token ids `(..., n)`, no more of them than there are positions."""
+    check_axes("ids", ids, 1, "(..., n)")
+    if ids[-1] > n_max:
+        raise ValueError(
+            f"ids must hold at most n_max = {n_max} tokens, as many as there are positions, "
+            f"got {ids[-1]} from shape {ids}; cut the text"
+        )
+
+
 def check_table(name, indices, table, layout):
     """`indices`, an integer NumPy array, must name rows of a table of this shape."""
     if len(table) != 2:

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-from twins import BACKENDS, EVERY, EXACT, WIDE
+from twins import BACKENDS, EVERY, EXACT
 
 settings.register_profile(
     "qkvlib",
@@ -26,12 +26,6 @@ def generator():
 @pytest.fixture(params=EVERY, ids=str)
 def twin(request):
     """Each backend, dtype and device there is."""
-    return request.param
-
-
-@pytest.fixture(params=WIDE, ids=str)
-def wide(request):
-    """Each backend and device in float64 and float32."""
     return request.param
 
 

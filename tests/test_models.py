@@ -194,7 +194,7 @@ def test_ids_must_be_whole_numbers_in_an_array(backend, generator):
 
 def test_no_more_tokens_than_positions(backend, generator):
     encoder, *_ = encoder_and_parts(backend, generator)
-    with pytest.raises(ValueError, match=r"positions must lie between 0 and 5, .* got 0 to 6"):
+    with pytest.raises(ValueError, match=r"at most n_max = 6 tokens, .* got 7 .* cut the text"):
         encoder(backend.array(np.zeros(7, int)))
 
 

@@ -28,7 +28,6 @@ needs_torch = pytest.mark.skipif(torch is None, reason="needs torch")
 ONLY_IN_TORCH = {"best_device": "NumPy has one place to compute"}
 LAST_IN_TORCH = {"device": "torch creates tensors on a device"}
 OTHER_FILES = {"_arrays.py", "_tensors.py", "devices.py"}
-METHODS = {"__init__", "__call__"}
 
 
 # ---- names and parameters ------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class Encoder:
     def embed(self, ids):
         """What the first block reads: `norm(token + position)`, `(..., n, d_model)`."""
         check_array("ids", ids)
-        _checks.check_axes("ids", ids.shape, 1, "(..., n)")
+        _checks.check_text(ids.shape, len(self.position_table))
         _checks.check_table("ids", ids, self.token_table.shape, "(vocabulary, d_model)")
         positions = learned_positions(np.arange(ids.shape[-1]), self.position_table)
         return self.norm(self.token_table[ids] + positions)

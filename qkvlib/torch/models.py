@@ -89,7 +89,7 @@ class Encoder(nn.Module):
         """What the first block reads: `norm(token + position)`, `(..., n, d_model)`."""
         check_whole("ids", ids)
         check_devices(ids=ids, token_table=self.token_table)
-        _checks.check_axes("ids", shape_of(ids), 1, "(..., n)")
+        _checks.check_text(shape_of(ids), len(self.position_table))
         if ids.device.type == "cpu":
             table = shape_of(self.token_table)
             _checks.check_table("ids", ids.numpy(), table, "(vocabulary, d_model)")
