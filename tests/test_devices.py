@@ -157,6 +157,16 @@ def test_masks_are_made_on_the_device(device):
         assert mask.dtype == torch.bool
 
 
+def test_masks_may_be_made_elsewhere_than_their_arguments():
+    numbers = torch.tensor([2, 1])
+    for mask in (
+        lib.padding_mask(numbers, 5, device="meta"),
+        lib.causal_mask(4, 5, offset=numbers, device="meta"),
+        lib.window_mask(4, 5, window=2, offset=numbers, device="meta"),
+    ):
+        assert is_there(mask, "meta")
+
+
 def test_functions_stay_on_the_device(device):
     x = torch.empty(2, 4, 12, device=device)
     weight, W = torch.empty(12, device=device), torch.empty(12, 5, device=device)

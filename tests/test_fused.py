@@ -167,6 +167,17 @@ def test_the_kernel_is_used_when_it_can(twin):
     assert back(options["attn_mask"]).tolist() == causal.array(4, 5).tolist()
 
 
+def test_the_kernel_is_never_given_a_row_of_false():
+    """Some kernels answer NaN, forward or backward: such rows are opened, and zeroed afterwards."""
+    mask = torch.from_numpy(some_mask((2, 1, 4, 5)))
+    query, key, value = qkv(TORCH[0])
+    [options] = calls_of_the_kernel(lib.scaled_dot_product_attention, query, key, value, mask=mask)
+    given_ = options["attn_mask"]
+    assert given_.any(dim=-1).all()
+    reads = mask.any(dim=-1)
+    assert torch.equal(given_[reads], mask[reads])
+
+
 def test_it_is_not_used_when_it_cannot():
     bias = torch.zeros(4, 5, dtype=torch.float64)
     for options in ({"bias": bias}, {"softcap": 2.0}):

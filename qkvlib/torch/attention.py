@@ -77,7 +77,7 @@ def attention_scores(query, key, *, bias=None, scale=None, softcap=None):
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     if bias is not None:
-        scores = scores + bias_tensor(bias, shape, query).to(scores.dtype)
+        scores = scores + bias_tensor(bias, shape, query)
     return scores
 
 
