@@ -201,7 +201,7 @@ def head_width(name, width, d_model, num_heads):
 
 
 def check_head_weights(shapes, num_heads):
-    """(d_k, d_v) of the shapes of W_Q, W_K, W_V, W_O and their biases (None: no bias)."""
+    """W_Q, W_K, W_V, W_O and their biases (None: no bias) must fit together and the heads."""
     num_heads = check_count("num_heads", num_heads)
     for name in ("W_Q", "W_K", "W_V", "W_O"):
         if len(shapes[name]) != 2:
@@ -236,7 +236,6 @@ def check_head_weights(shapes, num_heads):
                 f"b_{letter} must have shape {(width,)} to fit W_{letter} "
                 f"{shapes[f'W_{letter}']}, got {bias}"
             )
-    return shapes["W_Q"][1] // num_heads, shapes["W_V"][1] // num_heads
 
 
 def check_width(x, width, name):

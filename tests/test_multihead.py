@@ -28,6 +28,13 @@ def test_project(twin, generator, lead, with_bias):
     assert_near(found, expected, dtype=twin.dtype)
 
 
+def test_half_types_are_projected_in_float32(twin):
+    """300 * 300 is no float16, 300 * 300 - 60000 is one."""
+    x, b = twin.arrays(np.array([[300.0]]), np.array([-60000.0]))
+    [[size], [less]] = twin.rounded(np.array([300.0]), np.array([60000.0]))
+    assert_near(twin.lib.project(x, x, b), np.array([[size * size - less]]))
+
+
 # ---- split and merge -----------------------------------------------------------------------------
 
 
@@ -114,6 +121,17 @@ def test_layer(twin, generator, name, with_bias):
     assert_near(found, expected, dtype=twin.dtype)
     found = mha.attention_weights(x, **options)
     assert_near(found, expected_weights, dtype=twin.computed, rounded=twin.dtype)
+
+
+def test_the_heads_can_be_read(twin, generator):
+    """A key's bias moves a whole row of scores, so weights and outputs do not show it."""
+    w = twin.named(weights(generator, ATTENTION))
+    mha = twin.lib.MultiHeadAttention.from_weights(**w, num_heads=3)
+    x = twin.array(generator.normal(size=(2, 4, 12)))
+    for letter, found in zip("QKV", mha.project_heads(x)):
+        expected = back(twin.lib.project(x, w[f"W_{letter}"], w[f"b_{letter}"]))
+        assert tuple(found.shape) == (2, 3, 4, expected.shape[-1] // 3)
+        assert_near(twin.lib.merge_heads(found), expected, dtype=twin.dtype)
 
 
 def test_a_query_that_may_attend_to_nothing_gets_the_output_bias(backend, generator):
