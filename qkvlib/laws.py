@@ -116,7 +116,7 @@ def attention_inputs(generator=None):
     ]:
         draw = _small_integers(generator, lead)
         yield (draw(n_query, d_k), draw(n_key, d_k), draw(n_key, d_v)), None
-        for mask_lead in {(), lead}:
+        for mask_lead in sorted({(), lead}):
             mask = generator.random((*mask_lead, n_query, n_key)) < 0.6
             mask[..., 0, :] = n_query == 1
             yield (draw(n_query, d_k), draw(n_key, d_k), draw(n_key, d_v)), mask
