@@ -122,18 +122,31 @@ def check_number(name, value):
     return value
 
 
-def resolve_scale(scale, d_k):
-    """`scale` as a float; None means 1 / sqrt(d_k)."""
-    return 1.0 / math.sqrt(d_k) if scale is None else check_number("scale", scale)
+def resolve_scale(scale, d_k, limits):
+    """`scale` as a float; None means 1 / sqrt(d_k). limits: finfo of the scores' dtype."""
+    if scale is None:
+        return 1.0 / math.sqrt(d_k)
+    scale = check_number("scale", scale)
+    if abs(scale) > float(limits.max):
+        raise ValueError(
+            f"scale must lie between {-limits.max:.4g} and {limits.max:.4g}, the range of "
+            f"{limits.dtype}, got {scale}; compute such scores in float64"
+        )
+    return scale
 
 
-def check_softcap(softcap):
-    """`softcap` as a positive float, or None for no cap."""
+def check_softcap(softcap, limits):
+    """`softcap` as a positive float, or None for no cap. limits: finfo of the scores' dtype."""
     if softcap is None:
         return None
     softcap = check_number("softcap", softcap)
     if softcap <= 0:
         raise ValueError(f"softcap must be greater than 0, got {softcap}; use None for no cap")
+    if not float(limits.tiny) <= softcap <= float(limits.max):
+        raise ValueError(
+            f"softcap must lie between {limits.tiny:.4g} and {limits.max:.4g}, the range of "
+            f"{limits.dtype}, got {softcap}; use None for no cap, scale=0 for scores of 0"
+        )
     return softcap
 
 

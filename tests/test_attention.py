@@ -110,6 +110,14 @@ def test_softmax_of_large_scores(twin, sign):
     assert_near(twin.lib.log_softmax(scores), expected)
 
 
+def test_softmax_of_the_largest_scores_there_are(twin):
+    """Their difference is infinite."""
+    largest = {"float16": 6e4}.get(twin.dtype, 1.5e308 if twin.dtype == "float64" else 3e38)
+    scores = twin.array(np.array([largest, -largest, largest, -math.inf]))
+    assert back(twin.lib.softmax(scores)).tolist() == [0.5, 0, 0.5, 0]
+    assert_near(twin.lib.log_softmax(scores)[::2], [-math.log(2)] * 2)
+
+
 def test_log_softmax_is_exact_where_the_weight_is_zero(twin):
     scores = twin.array(np.array([0.0, 2048.0]))
     assert back(twin.lib.softmax(scores)).tolist() == [0, 1]
@@ -254,6 +262,33 @@ def test_half_precision_is_computed_in_float32(twin):
     assert back(twin.lib.attention_scores(query, key)).tolist() == [[2 * size, 2 * size]]
     ones = twin.array(np.ones((4096, 1)))
     assert back(twin.lib.scaled_dot_product_attention(query[:, :1], 0 * ones, ones)).item() == 1
+
+
+def test_any_softcap_that_the_dtype_holds(twin):
+    query, key = twin.arrays(np.array([[2.0]]), np.array([[1.0], [0.0], [-4.0]]))
+    small, large = (3e-308, 1e300) if twin.computed == "float64" else (2e-38, 1e37)
+    found = twin.lib.attention_scores(query, key, softcap=large)
+    assert_near(found, [[2.0, 0.0, -8.0]])
+    found = back(twin.lib.attention_scores(query, key, softcap=small))
+    np.testing.assert_allclose(found, [[small, 0.0, -small]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options", [{"scale": 1e39}, {"scale": -1e39}, {"softcap": 1e39}, {"softcap": 1e-46}], ids=str
+)
+def test_a_number_that_the_dtype_of_the_scores_does_not_hold(twin, qkv, options):
+    query, key, value = twin.arrays(*qkv)
+    calls = (
+        lambda: twin.lib.attention_scores(query, key, **options),
+        lambda: twin.lib.scaled_dot_product_attention(query, key, value, **options),
+    )
+    for call in calls:
+        if twin.computed == "float64":
+            assert np.isfinite(back(call())).all()
+        else:
+            [name] = options
+            with pytest.raises(ValueError, match=rf"{name} must lie between .* float32, got .*; "):
+                call()
 
 
 def test_numbers_of_other_kinds_are_numbers(backend, qkv):

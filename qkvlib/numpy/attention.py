@@ -8,7 +8,7 @@ scores and weights `(..., n_query, n_key)`, output `(..., n_query, d_v)`.
 import numpy as np
 
 from qkvlib import _checks
-from qkvlib.numpy._arrays import check_floating, working
+from qkvlib.numpy._arrays import check_floating, working, working_dtype
 from qkvlib.numpy.masks import allowed_pairs, bias_array, without_unreachable
 
 
@@ -70,11 +70,13 @@ def attention_scores(query, key, *, bias=None, scale=None, softcap=None):
     """
     check_floating(query=query, key=key)
     shape = _checks.check_query_key(query.shape, key.shape)
-    scale = _checks.resolve_scale(scale, query.shape[-1])
-    softcap = _checks.check_softcap(softcap)
+    limits = np.finfo(working_dtype(query))
+    scale = _checks.resolve_scale(scale, query.shape[-1], limits)
+    softcap = _checks.check_softcap(softcap, limits)
     scores = (working(query) * scale) @ working(key).swapaxes(-2, -1)
     if softcap is not None:
-        scores = softcap * np.tanh(scores / softcap)
+        with np.errstate(over="ignore"):  # tanh of infinity is 1
+            scores = softcap * np.tanh(scores / softcap)
     if bias is not None:
         scores = scores + bias_array(bias, shape, query)
     return scores
@@ -140,7 +142,8 @@ def _shifted(scores, axis):
     _checks.check_axis(axis, scores.shape)
     scores = working(scores)
     top = scores.max(axis, keepdims=True)
-    return scores - np.where(top == -np.inf, 0, top)
+    with np.errstate(over="ignore"):  # that far below the maximum a weight is 0
+        return scores - np.where(top == -np.inf, 0, top)
 
 
 def _or_one(total):

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from qkvlib import _checks, patterns
-from qkvlib.torch._tensors import HALF, check_floating, shape_of, working
+from qkvlib.torch._tensors import HALF, check_floating, shape_of, working, working_dtype
 from qkvlib.torch.masks import allowed_pairs, bias_tensor, without_unreachable
 
 
@@ -71,8 +71,9 @@ def attention_scores(query, key, *, bias=None, scale=None, softcap=None):
     """
     check_floating(query=query, key=key)
     shape = _checks.check_query_key(shape_of(query), shape_of(key))
-    scale = _checks.resolve_scale(scale, query.shape[-1])
-    softcap = _checks.check_softcap(softcap)
+    limits = torch.finfo(working_dtype(query))
+    scale = _checks.resolve_scale(scale, query.shape[-1], limits)
+    softcap = _checks.check_softcap(softcap, limits)
     scores = (working(query) * scale) @ working(key).transpose(-2, -1)
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
@@ -155,7 +156,7 @@ def _fused(query, key, value, mask, scale, shape):
         *(x.expand(*lead, *x.shape[-2:]) for x in (query, key, value)),
         attn_mask=None if allowed is None else allowed | nothing,
         is_causal=is_causal,
-        scale=_checks.resolve_scale(scale, query.shape[-1]),
+        scale=_checks.resolve_scale(scale, query.shape[-1], torch.finfo(working_dtype(query))),
     )
     return output if nothing is None else output.masked_fill(nothing, 0.0)
 
