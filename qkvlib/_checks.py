@@ -61,6 +61,20 @@ def check_value(scores, value):
     broadcast({"scores": scores[:-2], "value": value[:-2]})
 
 
+def not_a_mask(mask, kind, converted):
+    """What to say to a mask that is no Boolean array of the twin's kind and no Pattern."""
+    if hasattr(mask, "dtype"):
+        got = mask.dtype
+        hint = (
+            "a float mask that is added to the scores belongs in bias, a mask of 0 and 1 becomes "
+            "Boolean by mask != 0, and torch.nn.MultiheadAttention's masks mean the opposite: ~mask"
+        )
+    else:
+        got = type(mask).__name__
+        hint = f"write {converted} for a list, qkvlib.patterns.Pattern(mask) for a rule"
+    return f"mask must be a Boolean {kind} (True: may attend) or a Pattern, got {got}; {hint}"
+
+
 def check_mask_shape(mask, scores):
     """A mask has two axes or as many as the scores, and never enlarges them."""
     n_query, n_key = scores[-2:]
@@ -80,6 +94,8 @@ def check_mask_shape(mask, scores):
 def _axis_hint(mask, scores):
     if len(mask) == 1:
         return "; for one rule for all queries write mask[None, :]"
+    if len(mask) == len(scores) - 1 and mask[0] not in (1, scores[0]):
+        return "; the batch axis is missing: write mask[None]"
     if len(mask) == len(scores) - 1:
         return "; the head axis is missing: write mask[:, None]"
     return "; add axes of size 1 where the mask does not depend on them"

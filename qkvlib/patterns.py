@@ -121,6 +121,11 @@ def _as_rule(other):
                 "the array joined to a pattern must belong to the twin that uses it, "
                 f"a {type(i).__name__}, got a {type(other).__name__}"
             )
+        if other.device != i.device:
+            raise ValueError(
+                "the array joined to a pattern must lie where the scores lie, "
+                f"on {i.device}, got one on {other.device}; move it with .to(device)"
+            )
         sizes = (i.shape[-2], j.shape[-1])
         if other.ndim < 2 or _too_large(other.shape[-2:], sizes):
             raise ValueError(

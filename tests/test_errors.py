@@ -148,6 +148,12 @@ SHAPES = {
         "(2, 1, 5)",
         "head axis is missing: write mask[:, None]",
     ),
+    "mask without the batch axis": (
+        attend(mask=true(3, 4, 5)),
+        "mask must have 2 axes",
+        "(3, 4, 5)",
+        "batch axis is missing: write mask[None]",
+    ),
     "mask without the head axis, batch as large as heads": (
         weigh(query=zeros(3, 3, 4, 7), key=zeros(3, 3, 5, 7), mask=true(3, 1, 5)),
         "mask",
@@ -365,10 +371,15 @@ KINDS = {
         "torch.nn.MultiheadAttention",
         "~mask",
     ),
-    "list mask": (attend(mask=[[True] * 5] * 4), "mask must be", "list"),
+    "list mask": (attend(mask=[[True] * 5] * 4), "mask must be a Boolean", "list", "(mask)"),
     "mask of True": (attend(mask=True), "mask must be", "bool"),
     "mask that is a number": (attend(mask=0.0), "mask must be", "float"),
-    "function for a mask": (attend(mask=lambda i, j: j <= i), "mask must be", "function"),
+    "function for a mask": (
+        attend(mask=lambda i, j: j <= i),
+        "mask must be a Boolean",
+        "or a Pattern, got function",
+        "qkvlib.patterns.Pattern(mask) for a rule",
+    ),
     "Boolean bias": (attend(bias=TRUE), "bias must be floating", "bool", "belongs in mask"),
     "integer bias": (weigh(bias=np.zeros((4, 5), int)), "bias must be float16", "int64"),
     "list bias": (attend(bias=[[0.0] * 5] * 4), "bias must be a", "list"),
@@ -568,7 +579,7 @@ def test_an_array_of_the_other_twin(backend, name):
         kind in message
         for kind in (["numpy", "ndarray"] if backend.is_torch else ["torch", "Tensor"])
     )
-    if name not in ("mask", "offset"):
+    if name != "offset":
         hint = "torch.from_numpy" if backend.is_torch else ".detach().cpu().numpy()"
         assert f"use qkvlib.{other.lib.__name__[7:]}" in message
         assert hint in message

@@ -74,6 +74,14 @@ def test_an_offset_may_be_any_whole_number(backend):
         np.testing.assert_array_equal(back(backend.lib.causal_mask(2, 5, offset=offset)), expected)
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "uint16", "uint64"])
+def test_offsets_may_have_any_integer_dtype(backend, kind):
+    offsets = np.array([0, 3])
+    expected = back(backend.lib.causal_mask(2, 5, offset=backend.array(offsets)))
+    found = backend.lib.causal_mask(2, 5, offset=backend.array(offsets.astype(kind)))
+    np.testing.assert_array_equal(back(found), expected)
+
+
 def test_a_mask_may_be_written_to(backend):
     for make in (backend.lib.causal_mask, lambda n: backend.lib.window_mask(n, window=1)):
         mask = make(3)

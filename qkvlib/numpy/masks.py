@@ -93,20 +93,12 @@ def mask_array(mask, shape):
     """`mask`, an array or a Pattern, as a Boolean array that fits scores of `shape`."""
     if isinstance(mask, Pattern):
         mask = mask.array(*shape[-2:])
-    elif getattr(mask, "dtype", None) != np.bool_:
-        raise TypeError(_not_a_mask(mask))
-    check_array("mask", mask)
+    if hasattr(mask, "dtype"):
+        check_array("mask", mask)
+    if getattr(mask, "dtype", None) != np.bool_:
+        raise TypeError(_checks.not_a_mask(mask, "NumPy array", "np.asarray(mask)"))
     _checks.check_mask_shape(mask.shape, shape)
     return mask
-
-
-def _not_a_mask(mask):
-    got = getattr(mask, "dtype", type(mask).__name__)
-    return (
-        f"mask must be a Boolean NumPy array (True: may attend) or a Pattern, got {got}; "
-        "a float mask that is added to the scores belongs in bias, a mask of 0 and 1 becomes "
-        "Boolean by mask != 0, and torch.nn.MultiheadAttention's masks mean the opposite: ~mask"
-    )
 
 
 def without_unreachable(x, allowed):

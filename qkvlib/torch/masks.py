@@ -85,7 +85,7 @@ def written_out(pattern, n_query, n_key=None, *, offset=None, device=None):
     n_query, n_key, offset = _checks.check_range(n_query, n_key, offset, torch.Tensor)
     if isinstance(offset, torch.Tensor):
         device = device or offset.device
-        offset = offset.to(device)
+        offset = offset.to(device, torch.int64)
     queries, keys = torch.arange(n_query, device=device), torch.arange(n_key, device=device)
     allowed = pattern(*patterns.positions(queries, keys, offset))
     if not isinstance(allowed, torch.Tensor) or allowed.dtype != torch.bool:
@@ -122,13 +122,10 @@ def mask_tensor(mask, shape, query):
     """`mask`, a tensor or a Pattern, as a Boolean tensor that fits scores of `shape`."""
     if isinstance(mask, Pattern):
         mask = written_out(mask, *shape[-2:], device=query.device)
-    elif isinstance(mask, torch.Tensor) and mask.dtype != torch.bool:
-        raise TypeError(
-            f"mask must be a Boolean tensor (True: may attend) or a Pattern, got {mask.dtype}; "
-            "a float mask that is added to the scores belongs in bias, a mask of 0 and 1 becomes "
-            "Boolean by mask != 0, and torch.nn.MultiheadAttention's masks mean the opposite: ~mask"
-        )
-    check_tensor("mask", mask)
+    if hasattr(mask, "dtype"):
+        check_tensor("mask", mask)
+    if getattr(mask, "dtype", None) != torch.bool:
+        raise TypeError(_checks.not_a_mask(mask, "tensor", "torch.tensor(mask)"))
     check_devices(query=query, mask=mask)
     _checks.check_mask_shape(shape_of(mask), shape)
     return mask
