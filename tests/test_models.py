@@ -170,6 +170,29 @@ def test_in_torch_every_weight_is_a_parameter(backend, generator):
     assert still == {f"blocks.{i}.attention.key.bias" for i in range(2)}
 
 
+def test_in_torch_the_gradient_of_each_text_by_itself(backend, generator):
+    """`torch.func` calls the encoder with ids whose values cannot be looked at."""
+    if not backend.is_torch:
+        pytest.skip("no gradients in NumPy")
+    import torch
+    from torch.func import functional_call, grad, vmap
+
+    encoder, *_ = encoder_and_parts(backend, generator)
+    ids, lengths = torch.tensor([[1, 2, 0], [8, 3, 3]]), torch.tensor([3, 2])
+    weights = {name: p.detach() for name, p in encoder.named_parameters()}
+
+    def loss(weights, ids, length):
+        mask = backend.lib.padding_mask(length, 3)
+        return functional_call(encoder, weights, (ids,), {"mask": mask}).sin().sum()
+
+    found = vmap(grad(loss), in_dims=(None, 0, 0))(weights, ids, lengths)
+    for i in range(2):
+        encoder.zero_grad()
+        loss(dict(encoder.named_parameters()), ids[i], lengths[i]).backward()
+        for name, p in encoder.named_parameters():
+            assert_near(found[name][i], back(p.grad))
+
+
 # ---- what does not fit ---------------------------------------------------------------------------
 
 

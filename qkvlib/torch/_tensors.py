@@ -47,6 +47,20 @@ def check_devices(**tensors):
         raise ValueError(f"all must lie on one device, got {listed}; move them with .to(device)")
 
 
+def values(x):
+    """The values of a tensor as a NumPy array, or None where they cannot be looked at.
+
+    On an accelerator looking would stop it. While torch traces (`torch.compile`, `torch.func`,
+    fake tensors) there are none.
+    """
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return None
+    try:
+        return x.numpy()
+    except RuntimeError:
+        return None
+
+
 def shape_of(x):
     """The shape of an optional tensor, as a plain tuple."""
     return None if x is None else tuple(x.shape)

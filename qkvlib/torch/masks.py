@@ -11,6 +11,7 @@ from qkvlib.torch._tensors import (
     check_tensor,
     check_whole,
     shape_of,
+    values,
     working_dtype,
 )
 
@@ -70,8 +71,8 @@ def padding_mask(lengths, n_key, *, device=None):
     n_key = _checks.check_count("n_key", n_key)
     if isinstance(lengths, torch.Tensor):
         check_whole("lengths", lengths)
-        if lengths.device.type == "cpu":  # elsewhere looking at the values would stall the device
-            _checks.check_lengths(lengths.numpy(), n_key)
+        if (numbers := values(lengths)) is not None:
+            _checks.check_lengths(numbers, n_key)
         lengths = lengths.to(device or lengths.device, torch.int64)
     else:
         lengths = np.asarray(lengths)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from qkvlib import _checks, _minilm
-from qkvlib.torch._tensors import check_devices, check_whole, shape_of
+from qkvlib.torch._tensors import check_devices, check_whole, shape_of, values
 from qkvlib.torch.blocks import FeedForward, LayerNorm, TransformerBlock
 from qkvlib.torch.multihead import MultiHeadAttention
 from qkvlib.torch.positions import learned_positions
@@ -90,9 +90,9 @@ class Encoder(nn.Module):
         check_whole("ids", ids)
         check_devices(ids=ids, token_table=self.token_table)
         _checks.check_text(shape_of(ids), len(self.position_table))
-        if ids.device.type == "cpu":
+        if (numbers := values(ids)) is not None:
             table = shape_of(self.token_table)
-            _checks.check_table("ids", ids.numpy(), table, "(vocabulary, d_model)")
+            _checks.check_table("ids", numbers, table, "(vocabulary, d_model)")
         positions = torch.arange(ids.shape[-1], device=ids.device)
         return self.norm(
             self.token_table[ids.long()] + learned_positions(positions, self.position_table)

@@ -1,7 +1,7 @@
 """Where a token stands, told to a layer that by itself does not know."""
 
 from qkvlib import _checks
-from qkvlib.torch._tensors import check_devices, check_floating, check_whole, shape_of
+from qkvlib.torch._tensors import check_devices, check_floating, check_whole, shape_of, values
 
 
 def learned_positions(positions, table):
@@ -11,7 +11,7 @@ def learned_positions(positions, table):
     d_model)` in the table's dtype, on its device.
 
     Raises `ValueError` for positions outside the table: there a learned table says nothing.
-    (Not checked on an accelerator, which would have to stop for it; there torch itself stops.)
+    (Not checked on an accelerator, which would have to stop for it, nor while torch traces.)
 
     Source: Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", section 3.1.
 
@@ -23,6 +23,6 @@ def learned_positions(positions, table):
     check_whole("positions", positions)
     check_floating(table=table)
     check_devices(positions=positions, table=table)
-    if positions.device.type == "cpu":
-        _checks.check_table("positions", positions.numpy(), shape_of(table), "(n_max, d_model)")
+    if (numbers := values(positions)) is not None:
+        _checks.check_table("positions", numbers, shape_of(table), "(n_max, d_model)")
     return table[positions.long()]
