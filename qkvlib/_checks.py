@@ -267,11 +267,21 @@ def check_head_weights(shapes, num_heads):
             )
 
 
-def check_width(x, width, name):
-    """A layer input `x (..., n, width)`."""
-    check_axes("x", x, 2, f"(..., n, {name})")
-    if x[-1] != width:
-        raise ValueError(f"x must be {name} = {width} wide (last axis), got shape {x}")
+def check_width(x, d_model):
+    """A layer input `x (..., d_model)`."""
+    check_axes("x", x, 1, "(..., d_model)")
+    if x[-1] != d_model:
+        raise ValueError(f"x must be d_model = {d_model} wide (last axis), got shape {x}")
+
+
+def check_tokens(x, d_model):
+    """The tokens `x (..., n, d_model)` that attend to each other, at least one."""
+    check_axes("x", x, 2, "(..., n, d_model)")
+    check_width(x, d_model)
+    if x[-2] == 0:
+        raise ValueError(
+            f"x must hold at least one token, got shape {x} with n = 0; leave empty texts out"
+        )
 
 
 def check_norm(x, weight, bias):
@@ -344,9 +354,28 @@ def check_answer(answer, positions):
     return shape
 
 
+def check_tables(token_table, position_table):
+    """The shapes of an encoder's tables: `(vocabulary, d_model)` and `(n_max, d_model)`."""
+    for name, shape, rows in (
+        ("token_table", token_table, "vocabulary"),
+        ("position_table", position_table, "n_max"),
+    ):
+        if len(shape) != 2:
+            raise ValueError(f"{name} must have 2 axes ({rows}, d_model), got shape {shape}")
+    if token_table[1] != position_table[1]:
+        raise ValueError(
+            "token_table and position_table must have the same width d_model, "
+            f"got {token_table} and {position_table}"
+        )
+
+
 def check_text(ids, n_max):
-    """Token ids `(..., n)`, no more of them than there are positions."""
+    """Token ids `(..., n)`, at least one and no more of them than there are positions."""
     check_axes("ids", ids, 1, "(..., n)")
+    if ids[-1] == 0:
+        raise ValueError(
+            f"ids must hold at least one token, got shape {ids} with n = 0; leave empty texts out"
+        )
     if ids[-1] > n_max:
         raise ValueError(
             f"ids must hold at most n_max = {n_max} tokens, as many as there are positions, "

@@ -220,6 +220,35 @@ def test_an_encoder_stays_on_the_device(device):
         assert is_there(x, device)
 
 
+def test_weights_are_drawn_on_the_cpu_whatever_the_default_device():
+    """A generator of the CPU gives the same numbers everywhere."""
+    for make in (lib.xavier_uniform, lib.xavier_normal):
+        expected = make(2, 3, generator=torch.Generator().manual_seed(0))
+        with torch.device("meta"):
+            generator = torch.Generator().manual_seed(0)
+            assert is_there(make(2, 3, generator=generator), "meta")
+            assert torch.equal(
+                make(2, 3, generator=generator.manual_seed(0), device="cpu"), expected
+            )
+            layer = lib.MultiHeadAttention(12, 3, device="cpu")
+        assert all(is_there(p, "cpu") for p in layer.parameters())
+
+
+def test_device_0_is_not_no_device():
+    """It is the first accelerator: without one torch refuses it."""
+    numbers = torch.tensor([2, 1])
+    for make in (
+        lambda: lib.padding_mask(numbers, 5, device=0),
+        lambda: lib.causal_mask(4, 5, offset=numbers, device=0),
+        lambda: lib.xavier_uniform(2, 3, device=0),
+    ):
+        if torch.accelerator.is_available():
+            assert is_there(make(), torch.accelerator.current_accelerator().type)
+        else:
+            with pytest.raises((RuntimeError, AssertionError), match=r"accelerator|CUDA"):
+                make()
+
+
 # ---- two devices ---------------------------------------------------------------------------------
 
 

@@ -68,6 +68,11 @@ def feed_forward(**changes):
     )
 
 
+def encoder(**changes):
+    tables = {"token_table": zeros(9, 12), "position_table": zeros(6, 12)}
+    return ("Encoder", tables | {"norm": lambda x: x, "blocks": []} | changes)
+
+
 SCORES = "(2, 3, 4, 5)"
 TRUE = np.ones((4, 5), dtype=bool)
 
@@ -284,6 +289,21 @@ SHAPES = {
     ),
     "b_1": (feed_forward(b_1=zeros(12)), "b_1 must have shape (20,)", "got (12,)"),
     "b_2": (feed_forward(b_2=zeros(20)), "b_2 must have shape (12,)", "got (20,)"),
+    "tables": (
+        encoder(position_table=zeros(6, 1)),
+        "token_table and position_table must have the same width d_model",
+        "(9, 12) and (6, 1)",
+    ),
+    "token_table": (
+        encoder(token_table=zeros(12)),
+        "token_table must have 2 axes (vocabulary, d_model)",
+        "(12,)",
+    ),
+    "position_table": (
+        encoder(position_table=zeros(12)),
+        "position_table must have 2 axes (n_max, d_model)",
+        "(12,)",
+    ),
     "table": (
         ("learned_positions", {"positions": np.array([0]), "table": zeros(5)}),
         "table must have 2 axes (n_max, d_model)",
@@ -497,6 +517,17 @@ KINDS = {
         "positions",
         "list",
     ),
+    "no W_V": (mha(W_V=None), "W_V must be a", "NoneType"),
+    "integer token_table": (
+        encoder(token_table=np.ones((9, 12), int)),
+        "token_table must be float16",
+        "int64",
+    ),
+    "list of positions' rows": (
+        encoder(position_table=[[0.0] * 12]),
+        "position_table must be a",
+        "list",
+    ),
     "integer table": (
         ("learned_positions", {"positions": np.array([0]), "table": np.zeros((4, 3), int)}),
         "table must be float16",
@@ -558,6 +589,8 @@ ARRAYS = {
     "b_1": feed_forward(),
     "positions": ("learned_positions", {"positions": np.array([0]), "table": zeros(4, 3)}),
     "table": ("learned_positions", {"positions": np.array([0]), "table": zeros(4, 3)}),
+    "token_table": encoder(),
+    "position_table": encoder(),
     "offset": ("causal_mask", {"n_query": 2, "offset": np.array([0, 1])}),
 }
 
@@ -637,8 +670,17 @@ def test_what_a_layer_reads_must_be_as_wide_as_it_expects(backend):
         layer(backend.array(zeros(12)))
     with pytest.raises(ValueError, match=r"head axis is missing: write mask\[:, None\]"):
         layer(backend.array(zeros(2, 4, 12)), mask=backend.lib.padding_mask([4, 2], 4))
-    with pytest.raises(ValueError, match="key must hold at least one key"):
+    with pytest.raises(ValueError, match=r"x must hold at least one token, got shape \(2, 0, 12\)"):
         layer(backend.array(zeros(2, 0, 12)))
+    norm = ("LayerNorm.from_weights", {"weight": zeros(12), "bias": zeros(12)})
+    for row_by_row in (call(backend, feed_forward()), call(backend, norm)):
+        assert tuple(row_by_row(backend.array(zeros(12))).shape) == (12,)
+        assert tuple(row_by_row(backend.array(zeros(0, 12))).shape) == (0, 12)
+        for shape in ((11,), (4, 1)):
+            with pytest.raises(ValueError, match=r"x must be d_model = 12 wide .* got shape"):
+                row_by_row(backend.array(zeros(*shape)))
+        with pytest.raises(ValueError, match=r"x must have at least 1 axes, \(\.\.\., d_model\)"):
+            row_by_row(backend.array(np.array(1.0)))
 
 
 # ---- patterns ------------------------------------------------------------------------------------

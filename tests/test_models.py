@@ -215,6 +215,14 @@ def test_ids_must_be_whole_numbers_in_an_array(backend, generator):
         encoder(backend.array(np.array(1)))
 
 
+def test_a_text_has_a_token(backend, generator):
+    encoder, *_ = encoder_and_parts(backend, generator)
+    for read in (encoder, encoder.trace):
+        with pytest.raises(ValueError, match=r"ids must hold at least one token, .*\(2, 0\)"):
+            read(backend.array(np.zeros((2, 0), int)))
+    assert encoder(backend.array(np.zeros((0, 3), int))).shape == (0, 3, 12)
+
+
 def test_no_more_tokens_than_positions(backend, generator):
     encoder, *_ = encoder_and_parts(backend, generator)
     with pytest.raises(ValueError, match=r"at most n_max = 6 tokens, .* got 7 .* cut the text"):

@@ -86,6 +86,8 @@ class LayerNorm:
 
     def __call__(self, x):
         """x `(..., d_model)` -> the same shape."""
+        check_floating(x=x)
+        _checks.check_width(x.shape, len(self.weight))
         return layer_norm(x, self.weight, self.bias, self.eps)
 
 
@@ -126,6 +128,8 @@ class FeedForward:
 
     def __call__(self, x):
         """x `(..., d_model)` -> the same shape."""
+        check_floating(x=x)
+        _checks.check_width(x.shape, len(self.W_1))
         return project(self.activation(project(x, self.W_1, self.b_1)), self.W_2, self.b_2)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qkvlib import _checks, _minilm
-from qkvlib.numpy._arrays import check_array
+from qkvlib.numpy._arrays import check_array, check_floating
 from qkvlib.numpy.blocks import FeedForward, LayerNorm, TransformerBlock
 from qkvlib.numpy.multihead import MultiHeadAttention
 from qkvlib.numpy.positions import learned_positions
@@ -28,6 +28,9 @@ class Encoder:
     token_table `(vocabulary, d_model)`, position_table `(n_max, d_model)`, norm: a function of
     the embeddings, blocks: a list of `TransformerBlock`.
 
+    Raises `ValueError` for tables that do not fit together, `TypeError` for anything but
+    floating NumPy arrays of one dtype.
+
     Source: Devlin et al. 2018, "BERT", section 3 and figure 2.
 
     >>> tables = np.eye(3), np.zeros((2, 3))
@@ -37,6 +40,8 @@ class Encoder:
     """
 
     def __init__(self, token_table, position_table, *, norm, blocks):
+        check_floating(token_table=token_table, position_table=position_table)
+        _checks.check_tables(token_table.shape, position_table.shape)
         self.token_table, self.position_table = token_table, position_table
         self.norm, self.blocks = norm, list(blocks)
 

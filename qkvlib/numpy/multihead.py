@@ -126,7 +126,7 @@ class MultiHeadAttention:
         """
         given = {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}
         given |= {"b_Q": b_Q, "b_K": b_K, "b_V": b_V, "b_O": b_O}
-        check_floating(**{name: w for name, w in given.items() if w is not None})
+        check_floating(**{name: w for name, w in given.items() if w is not None or name[0] == "W"})
         _checks.check_head_weights({name: shape_of(w) for name, w in given.items()}, num_heads)
         self = cls.__new__(cls)
         self.num_heads = int(num_heads)
@@ -152,6 +152,6 @@ class MultiHeadAttention:
     def project_heads(self, x):
         """Query, key and value of each head, `(..., h, n, d)`, from `x (..., n, d_model)`."""
         check_floating(x=x)
-        _checks.check_width(x.shape, len(self.W_Q), "d_model")
+        _checks.check_tokens(x.shape, len(self.W_Q))
         projections = ((self.W_Q, self.b_Q), (self.W_K, self.b_K), (self.W_V, self.b_V))
         return tuple(split_heads(project(x, W, b), self.num_heads) for W, b in projections)

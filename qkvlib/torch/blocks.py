@@ -6,7 +6,7 @@ from torch import nn
 from qkvlib import _checks
 from qkvlib.torch._tensors import check_floating, shape_of, working
 from qkvlib.torch.initialization import check_generator, xavier_uniform
-from qkvlib.torch.multihead import MultiHeadAttention, check_input, linear_from
+from qkvlib.torch.multihead import MultiHeadAttention, linear_from
 
 
 def layer_norm(x, weight=None, bias=None, eps=1e-5):
@@ -78,6 +78,8 @@ class LayerNorm(nn.Module):
 
     def forward(self, x):
         """x `(..., d_model)` -> the same shape."""
+        check_floating(x=x, weight=self.weight)
+        _checks.check_width(shape_of(x), len(self.weight))
         return layer_norm(x, self.weight, self.bias, self.eps)
 
 
@@ -121,7 +123,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x):
         """x `(..., d_model)` -> the same shape."""
-        check_input(x, self.inner)
+        check_floating(x=x, W_1=self.W_1)
+        _checks.check_width(shape_of(x), self.inner.in_features)
         return self.outer(self.activation(self.inner(x)))
 
     W_1 = property(lambda self: self.inner.weight.T, doc="`(d_model, d_ff)`")

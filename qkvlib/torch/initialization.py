@@ -25,8 +25,8 @@ def xavier_uniform(fan_in, fan_out, *, generator=None, device=None):
     ((300, 200), 1.0)
     """
     bound = math.sqrt(6 / (check_count("fan_in", fan_in) + check_count("fan_out", fan_out)))
-    matrix = torch.rand(fan_in, fan_out, generator=check_generator(generator))
-    return ((2 * matrix - 1) * bound).to(device)
+    matrix = torch.rand(fan_in, fan_out, generator=check_generator(generator), device="cpu")
+    return ((2 * matrix - 1) * bound).to(default_device(device))
 
 
 def xavier_normal(fan_in, fan_out, *, generator=None, device=None):
@@ -42,8 +42,8 @@ def xavier_normal(fan_in, fan_out, *, generator=None, device=None):
     ((300, 200), 1.0)
     """
     std = math.sqrt(2 / (check_count("fan_in", fan_in) + check_count("fan_out", fan_out)))
-    matrix = torch.randn(fan_in, fan_out, generator=check_generator(generator))
-    return (matrix * std).to(device)
+    matrix = torch.randn(fan_in, fan_out, generator=check_generator(generator), device="cpu")
+    return (matrix * std).to(default_device(device))
 
 
 def check_generator(generator):
@@ -54,3 +54,8 @@ def check_generator(generator):
             "write torch.Generator().manual_seed(seed)"
         )
     return generator
+
+
+def default_device(device):
+    """`device`, or torch's default one for None."""
+    return torch.get_default_device() if device is None else device

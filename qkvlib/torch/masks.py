@@ -73,7 +73,7 @@ def padding_mask(lengths, n_key, *, device=None):
         check_whole("lengths", lengths)
         if (numbers := values(lengths)) is not None:
             _checks.check_lengths(numbers, n_key)
-        lengths = lengths.to(device or lengths.device, torch.int64)
+        lengths = lengths.to(lengths.device if device is None else device, torch.int64)
     else:
         lengths = np.asarray(lengths)
         _checks.check_lengths(lengths, n_key)
@@ -85,7 +85,7 @@ def written_out(pattern, n_query, n_key=None, *, offset=None, device=None):
     """A pattern as a Boolean tensor `(..., n_query, n_key)`, computed on `device`."""
     n_query, n_key, offset = _checks.check_range(n_query, n_key, offset, torch.Tensor)
     if isinstance(offset, torch.Tensor):
-        device = device or offset.device
+        device = offset.device if device is None else device
         offset = offset.to(device, torch.int64)
     queries, keys = torch.arange(n_query, device=device), torch.arange(n_key, device=device)
     allowed = pattern(*patterns.positions(queries, keys, offset))

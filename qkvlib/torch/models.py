@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from qkvlib import _checks, _minilm
-from qkvlib.torch._tensors import check_devices, check_whole, shape_of, values
+from qkvlib.torch._tensors import check_devices, check_floating, check_whole, shape_of, values
 from qkvlib.torch.blocks import FeedForward, LayerNorm, TransformerBlock
 from qkvlib.torch.multihead import MultiHeadAttention
 from qkvlib.torch.positions import learned_positions
@@ -29,6 +29,9 @@ class Encoder(nn.Module):
     token_table `(vocabulary, d_model)`, position_table `(n_max, d_model)`, norm: a function of
     the embeddings, blocks: a list of `TransformerBlock`.
 
+    Raises `ValueError` for tables that do not fit together, `TypeError` for anything but
+    floating tensors of one dtype.
+
     Source: Devlin et al. 2018, "BERT", section 3 and figure 2.
 
     >>> tables = torch.eye(3), torch.zeros(2, 3)
@@ -38,6 +41,8 @@ class Encoder(nn.Module):
 
     def __init__(self, token_table, position_table, *, norm, blocks):
         super().__init__()
+        check_floating(token_table=token_table, position_table=position_table)
+        _checks.check_tables(shape_of(token_table), shape_of(position_table))
         self.token_table = nn.Parameter(token_table.detach().clone())
         self.position_table = nn.Parameter(position_table.detach().clone())
         self.norm, self.blocks = norm, nn.ModuleList(blocks)

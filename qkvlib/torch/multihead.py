@@ -107,9 +107,8 @@ class MultiHeadAttention(nn.Module):
         generator = check_generator(generator)
 
         def linear(fan_in, fan_out):
-            W = xavier_uniform(fan_in, fan_out, generator=generator)
-            b = torch.zeros(fan_out) if projection_bias else None
-            return linear_from(W.to(device), None if b is None else b.to(device))
+            W = xavier_uniform(fan_in, fan_out, generator=generator, device=device)
+            return linear_from(W, torch.zeros(fan_out, device=device) if projection_bias else None)
 
         self.query = linear(d_model, h * d_k)
         self.key = linear(d_model, h * d_k)
@@ -129,7 +128,7 @@ class MultiHeadAttention(nn.Module):
         """
         given = {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}
         given |= {"b_Q": b_Q, "b_K": b_K, "b_V": b_V, "b_O": b_O}
-        check_floating(**{name: w for name, w in given.items() if w is not None})
+        check_floating(**{name: w for name, w in given.items() if w is not None or name[0] == "W"})
         _checks.check_head_weights({name: shape_of(w) for name, w in given.items()}, num_heads)
         self = cls.__new__(cls)
         nn.Module.__init__(self)
@@ -157,7 +156,8 @@ class MultiHeadAttention(nn.Module):
 
     def project_heads(self, x):
         """Query, key and value of each head, `(..., h, n, d)`, from `x (..., n, d_model)`."""
-        check_input(x, self.query)
+        check_floating(x=x, W_Q=self.W_Q)
+        _checks.check_tokens(shape_of(x), self.query.in_features)
         return tuple(
             split_heads(linear(x), self.num_heads) for linear in (self.query, self.key, self.value)
         )
@@ -179,9 +179,3 @@ def linear_from(W, b=None):
     if b is not None:
         linear.bias = nn.Parameter(b.detach().clone())
     return linear
-
-
-def check_input(x, linear):
-    """`x (..., n, d_model)` must fit a layer's first projection in width, dtype and device."""
-    check_floating(x=x, weight=linear.weight)
-    _checks.check_width(shape_of(x), linear.in_features, "d_model")

@@ -36,7 +36,7 @@ def reader(generator, attention, *, vocabulary, length, positions="learned"):
         attention, feed_forward(generator, d_model), LayerNorm(d_model), LayerNorm(d_model)
     )
     tokens = normal(generator, vocabulary, d_model)
-    places = torch.zeros(length, d_model)
+    places = torch.zeros(length, d_model, dtype=tokens.dtype)
     if positions == "learned":
         places = normal(generator, length, d_model)
     encoder = Encoder(tokens, places, norm=nn.Identity(), blocks=[block])
