@@ -22,12 +22,14 @@ There are laws of two kinds of function, on plain NumPy arrays, with masks that 
   heads that are split, attend and are merged again, one whose widths are `num_heads * d`.
 - `layer(x, *, mask=None)`, from tokens to tokens, with masks of two axes: `LAYER_LAWS`.
 
-`smallest_counterexample` tries a law on inputs from small to large.
+A function that answers with something else than an array of the right shape breaks every law
+that looks at the output. `smallest_counterexample` tries a law on inputs from small to large.
 
 Laws see neither the scale nor the projections: a wrong `1 / sqrt(d_k)` obeys them all. For that
 compare with a reference.
 """
 
+from functools import wraps
 from typing import NamedTuple
 
 import numpy as np
@@ -136,9 +138,50 @@ def layer_inputs(d_model, generator=None):
         yield (draw(n, d_model),), np.eye(n, dtype=bool) | (generator.random((n, n)) < 0.5)
 
 
+# ---- what every output must be -------------------------------------------------------------------
+
+
+class _Unfit(Exception):
+    """An output that no law can look at; `args[0]` is the counter-example."""
+
+
+def _law(law):
+    """Make a law of outputs fail for what is no array of numbers, or one of another shape."""
+
+    @wraps(law)
+    def with_fit_outputs(function, *arrays, mask=None):
+        def checked(*arrays, mask=None):
+            output = function(*arrays, mask=mask)
+            found = _misfit(output, arrays)
+            if found:
+                raise _Unfit(CounterExample(law.__name__, _named(*arrays, mask), *found))
+            return output
+
+        try:
+            return law(checked, *arrays, mask=mask)
+        except _Unfit as unfit:
+            return unfit.args[0]
+
+    return with_fit_outputs
+
+
+def _misfit(output, arrays):
+    """Where an output is not what it should be, what was expected, what came; None if it is."""
+    is_array = isinstance(output, np.ndarray)
+    if not is_array or output.dtype.kind not in "biuf":
+        got = output.dtype if is_array else type(output).__name__
+        return "the output", "a NumPy array of real numbers", got
+    if len(arrays) == 3:
+        expected = _output_shape(*arrays)
+    else:  # a layer keeps the tokens, but not always their width
+        expected = (*arrays[0].shape[:-1], *output.shape[-1:])
+    return None if output.shape == expected else ("the shape", expected, output.shape)
+
+
 # ---- laws of attention ---------------------------------------------------------------------------
 
 
+@_law
 def rows_sum_to_one(attend, query, key, value, *, mask=None):
     """The weights of a query sum to 1: values that are all 1 come back as 1.
 
@@ -156,6 +199,7 @@ def rows_sum_to_one(attend, query, key, value, *, mask=None):
     )
 
 
+@_law
 def empty_rows_are_zero(attend, query, key, value, *, mask=None):
     """A query that may attend to nothing gets zeros. Here the first query is forbidden all keys.
 
@@ -173,6 +217,7 @@ def empty_rows_are_zero(attend, query, key, value, *, mask=None):
     )
 
 
+@_law
 def forbidden_keys_have_no_influence(attend, query, key, value, *, mask=None):
     """What a key and its value hold cannot change the output of a query that may not attend to it.
 
@@ -199,6 +244,7 @@ def forbidden_keys_have_no_influence(attend, query, key, value, *, mask=None):
     return None
 
 
+@_law
 def unreachable_keys_may_hold_anything(attend, query, key, value, *, mask=None):
     """A key to which no query may attend may even hold NaN or infinity. Here it is the last one.
 
@@ -227,6 +273,7 @@ def unreachable_keys_may_hold_anything(attend, query, key, value, *, mask=None):
     return None
 
 
+@_law
 def permuting_queries_permutes_outputs(attend, query, key, value, *, mask=None):
     """Queries do not see each other: in another order they get the same outputs in that order.
 
@@ -247,6 +294,7 @@ def permuting_queries_permutes_outputs(attend, query, key, value, *, mask=None):
     return None
 
 
+@_law
 def permuting_keys_with_values_changes_nothing(attend, query, key, value, *, mask=None):
     """Attention reads a set: the order in which keys stand with their values says nothing.
 
@@ -268,6 +316,7 @@ def permuting_keys_with_values_changes_nothing(attend, query, key, value, *, mas
     return None
 
 
+@_law
 def shifting_scores_changes_nothing(attend, query, key, value, *, mask=None):
     """Softmax sees differences: a constant added to a row of scores changes nothing.
 
@@ -285,11 +334,12 @@ def shifting_scores_changes_nothing(attend, query, key, value, *, mask=None):
     )
 
 
+@_law
 def every_value_reaches_every_output(attend, query, key, value, *, mask=None):
     """A value reaches each output that may attend to it in every column, and so in every head.
 
-    All values are 0 but one, which is 1; what arrives is its weight. For scores below 30, where no
-    weight rounds to 0. Source: exp is positive.
+    All values are 0 but one, which is 1; what arrives is its weight. For scores below 30 (in
+    float16 below 5), where no weight rounds to 0. Source: exp is positive.
     """
     allowed = _allowed(query, key, mask)
     one = np.zeros_like(value)
@@ -310,6 +360,7 @@ def every_value_reaches_every_output(attend, query, key, value, *, mask=None):
     return None
 
 
+@_law
 def large_scores_stay_finite(attend, query, key, value, *, mask=None):
     """With scores of 10000 the output is still an average of the values, not infinite, not NaN.
 
@@ -342,6 +393,7 @@ def arguments_stay_as_they_are(function, *arrays, mask=None):
     return None
 
 
+@_law
 def output_keeps_the_dtype(function, *arrays, mask=None):
     """The output has the dtype of the query, or of a layer's x: float32 stays float32.
 
@@ -358,6 +410,7 @@ def output_keeps_the_dtype(function, *arrays, mask=None):
 # ---- laws of layers ------------------------------------------------------------------------------
 
 
+@_law
 def permuting_tokens_permutes_outputs(layer, x, *, mask=None):
     """A layer without positions treats all tokens alike: in another order, the same outputs."""
     before = layer(x, mask=mask)
@@ -376,6 +429,7 @@ def permuting_tokens_permutes_outputs(layer, x, *, mask=None):
     return None
 
 
+@_law
 def forbidden_tokens_have_no_influence(layer, x, *, mask=None):
     """What a token holds cannot change the output of another that may not attend to it."""
     before = layer(x, mask=mask)
@@ -395,6 +449,7 @@ def forbidden_tokens_have_no_influence(layer, x, *, mask=None):
     return None
 
 
+@_law
 def every_token_influences_every_output(layer, x, *, mask=None):
     """What a token holds changes the output of every token that may attend to it.
 
@@ -446,10 +501,9 @@ LAYER_LAWS = (
 
 def _difference(law, inputs, got, expected, *, rows=True, size=1.0, where="the output {at}"):
     """The first place, in the rows named, where `got` is not `expected` up to rounding."""
-    if got.shape != expected.shape:
-        return CounterExample(law.__name__, inputs, "the shape", expected.shape, got.shape)
     tolerance = TOLERANCE.get(got.dtype.name, 0.0) * size
-    near = np.abs(got.astype(float) - expected.astype(float)) <= tolerance  # NaN is not near
+    with np.errstate(invalid="ignore", over="ignore"):  # NaN is not near, nor is infinity
+        near = np.abs(got.astype(float) - expected.astype(float)) <= tolerance
     wrong = ~near & np.expand_dims(rows, -1)
     if not wrong.any():
         return None

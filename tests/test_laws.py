@@ -517,6 +517,57 @@ def test_a_wrong_shape_is_a_counterexample():
     assert (found.where, found.expected, found.got) == ("the shape", (2, 1), (1, 1))
 
 
+NO_OUTPUTS = {
+    "nothing": lambda x: None,
+    "a number": lambda x: 1.0,
+    "a list": lambda x: x.tolist(),
+    "a pair": lambda x: (x, None),
+    "text": str,
+    "objects": lambda x: x.astype(object),
+    "complex numbers": lambda x: x.astype(complex),
+    "no axes": lambda x: x.sum(),
+    "a row too few": lambda x: x[..., 1:, :],
+    "a column too many": lambda x: np.concatenate([x, x[..., :1]], axis=-1),
+    "one axis too few": lambda x: x[..., 0],
+    "one axis too many": lambda x: x[None],
+    "transposed": lambda x: x.swapaxes(-2, -1),
+}
+
+
+def of_outputs(laws_):
+    return {law.__name__ for law in laws_} - {"arguments_stay_as_they_are"}
+
+
+@pytest.mark.parametrize("spoil", NO_OUTPUTS.values(), ids=NO_OUTPUTS)
+def test_what_is_no_output_breaks_every_law_of_attention(spoil):
+    """With a counter-example, not with an error of the law itself."""
+
+    def attend(query, key, value, *, mask=None):
+        return spoil(none_at_all(query, key, value, np.True_ if mask is None else mask))
+
+    found = caught(attend, ATTENTION_LAWS, laws.attention_inputs())
+    assert found == of_outputs(ATTENTION_LAWS)
+
+
+@pytest.mark.parametrize("name", sorted(set(NO_OUTPUTS) - {"a column too many"}))
+def test_what_is_no_output_breaks_every_law_of_layers(name):
+    """Tokens may come out wider than they went in."""
+
+    def layer(x, *, mask=None):
+        return NO_OUTPUTS[name](right_layer(x, mask=mask))
+
+    found = caught(layer, LAYER_LAWS, laws.layer_inputs(6))
+    assert found == of_outputs(LAYER_LAWS)
+
+
+def test_infinity_is_no_output():
+    def infinite(query, key, value, *, mask=None):
+        return np.full((*query.shape[:-1], value.shape[-1]), math.inf)
+
+    found = caught(infinite, ATTENTION_LAWS, laws.attention_inputs())
+    assert {"rows_sum_to_one", "shifting_scores_changes_nothing"} <= found
+
+
 def test_inputs_can_be_drawn_anew():
     first, again = (list(laws.attention_inputs()) for _ in range(2))
     other = list(laws.attention_inputs(np.random.default_rng(1)))
