@@ -138,7 +138,7 @@ def _check_rows(weights, wrong=False):
             f"weights must lie between 0 and 1, got values from {number(low)} to {number(high)}; "
             "draw scores with matrix(...)"
         )
-    sums = weights.sum(-1)
+    sums = np.atleast_1d(weights.sum(-1))
     bad = (np.abs(sums - 1) > 1e-3) & (sums != 0)
     if bad.any() and not wrong:
         where = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -428,7 +428,8 @@ def plane(query, keys, *, words, weights, name, lines=(-2, 0, 2, 4), ax=None, ti
     ax.axis("off")
     ax.axhline(0, color=LINE, linewidth=0.8, zorder=0)
     ax.axvline(0, color=LINE, linewidth=0.8, zorder=0)
-    _score_lines(ax, query, lines)
+    if len(lines):
+        _score_lines(ax, query, lines)
     arrow = {"arrowstyle": "-|>", "color": VERMILION, "linewidth": 2, "shrinkA": 0, "shrinkB": 0}
     ax.annotate("", query, (0, 0), arrowprops=arrow)
     _label(ax, name, query, (0, 10 if query[1] > 0 else -10), VERMILION, fontweight="bold")

@@ -193,6 +193,8 @@ def test_rows_that_are_not_weights_are_refused(weights, message):
         plots.head_grid(np.stack([weights, weights]), **names)
     with pytest.raises(ValueError, match="weights must"):
         plots.arcs(names["keys"], weights[0], query=0)
+    with pytest.raises(ValueError, match=r"got 0\.500 in row 0;"):
+        plots.arcs("ab", [0.25, 0.25], query=0)
 
 
 def test_head_grid_names_the_head_and_row_at_fault():
@@ -403,6 +405,8 @@ def test_the_plane_takes_a_level_query_and_refuses_an_empty_one():
     ax = plots.plane(QUERY[0], KEY, words=WORDS, weights=P[0], name="Paul asks")
     for score, line in zip((-2, 0, 2, 4), [line for line in ax.lines if line.is_dashed()]):
         np.testing.assert_allclose(line.get_ydata(), score)
+    ax = plots.plane(QUERY[0], KEY, words=WORDS, weights=P[0], name="Paul asks", lines=())
+    assert not any(line.is_dashed() for line in ax.lines)
     with pytest.raises(ValueError, match=r"query must not be \(0, 0\)"):
         plots.plane(QUERY[1], KEY, words=WORDS, weights=P[1], name="told asks")
     with pytest.raises(ValueError, match="weights must sum to 1"):
