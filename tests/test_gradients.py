@@ -109,6 +109,19 @@ def test_against_the_formula(twin, way, mask):
         assert_near(x.grad, expected)
 
 
+def test_the_second_derivative_against_finite_differences():
+    """With four axes torch may choose a kernel that has none, so the docstring names one."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    twin = TORCH[0]
+    inputs = leaves(twin, *(x[:1, :2, ..., :2] for x in qkv()))
+    mask = twin.array(some_mask())
+    with sdpa_kernel(SDPBackend.MATH):
+        assert torch.autograd.gradgradcheck(
+            lambda *x: lib.scaled_dot_product_attention(*x, mask=mask), inputs
+        )
+
+
 # ---- rows that may attend to nothing, keys that nobody may read ----------------------------------
 
 

@@ -122,7 +122,8 @@ def scaled_dot_product_attention(
     mask, bias, scale, softcap and errors: as in `attention_weights`.
 
     Without bias and softcap torch's fused kernel computes the same without keeping the weights.
-    (There a forbidden pair whose score overflows to infinity leaves NaN.)
+    (There a forbidden pair whose score overflows to infinity leaves NaN. Some kernels have no
+    second derivative: `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)` chooses one that has.)
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1.
 
