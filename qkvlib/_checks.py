@@ -312,7 +312,7 @@ def check_function(name, value):
     if not callable(value):
         raise TypeError(
             f"{name} must be a function, got {type(value).__name__} {value!r}; "
-            "pass the function itself, as in qkvlib.numpy.gelu"
+            "pass the function itself, as in activation=gelu"
         )
 
 

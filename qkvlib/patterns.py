@@ -61,6 +61,12 @@ class Pattern:
     def __invert__(self):
         return Pattern(lambda i, j: _negated(self(i, j)))
 
+    def __bool__(self):
+        raise TypeError(
+            "a pattern is neither true nor false; join patterns with &, | and ~, "
+            "not with and, or and not, as in causal & window(3)"
+        )
+
     def shifted(self, offset):
         """The same rule for queries that stand `offset` places further on.
 

@@ -450,7 +450,7 @@ KINDS = {
         ("FeedForward", {"d_model": 6, "activation": "gelu"}),
         "activation must be a function",
         "str 'gelu'",
-        "pass the function itself",
+        "pass the function itself, as in activation=gelu",
     ),
     "activation of a block": (
         ("TransformerBlock", {"d_model": 6, "num_heads": 2, "activation": None}),
@@ -699,6 +699,15 @@ def test_a_pattern_is_joined_with_patterns_and_boolean_arrays(other):
     for join in (lambda: causal & other, lambda: causal | other, lambda: other & causal):
         with pytest.raises(TypeError, match="Boolean array, got"):
             join()
+
+
+@pytest.mark.parametrize(
+    "joined", [lambda: causal and window(2), lambda: causal or TRUE, lambda: not causal]
+)
+def test_patterns_are_joined_by_operators_not_by_words(joined):
+    """Otherwise `causal and padding` would be the padding alone, and every token see the future."""
+    with pytest.raises(TypeError, match=r"join patterns with &, \| and ~, not with and"):
+        joined()
 
 
 def test_a_pattern_with_an_array_has_no_answer_for_single_positions():

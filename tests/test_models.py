@@ -147,6 +147,27 @@ def test_the_dtype_is_that_of_the_file(twin, file):
         assert dtype_of(encoder(twin.array(np.array([1, 2])))) == "float32"
 
 
+def read_only(x):
+    x = x.copy()
+    x.setflags(write=False)
+    return x
+
+
+LAYOUTS = {
+    "read-only": read_only,
+    "big endian": lambda x: x.astype(">f8"),
+    "backwards": lambda x: np.ascontiguousarray(x[::-1])[::-1],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_the_file_may_lie_in_memory_in_any_way(backend, file, layout):
+    ids = backend.array(np.array([3, 0, 8]))
+    expected = back(backend.lib.Encoder.from_pretrained(file, CONFIG)(ids))
+    file = {name: layout(x) for name, x in file.items()}
+    assert_near(backend.lib.Encoder.from_pretrained(file, CONFIG)(ids), expected)
+
+
 def test_the_file_is_not_changed(backend, file):
     """Not even by training: the encoder has its own copy."""
     given = copy.deepcopy(file)

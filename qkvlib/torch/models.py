@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -55,7 +56,7 @@ class Encoder(nn.Module):
         settings. Raises `ValueError` when a weight is missing or of another shape than the
         config says.
         """
-        weights = {name: torch.as_tensor(weight) for name, weight in weights.items()}
+        weights = {name: _tensor(weight) for name, weight in weights.items()}
         parts = _minilm.parts(weights, config)
         blocks = [
             TransformerBlock.from_parts(
@@ -102,3 +103,10 @@ class Encoder(nn.Module):
         return self.norm(
             self.token_table[ids.long()] + learned_positions(positions, self.position_table)
         )
+
+
+def _tensor(weight):
+    """A tensor of a NumPy array that may be read-only, of any byte order and any strides."""
+    if isinstance(weight, np.ndarray):
+        weight = np.array(weight, weight.dtype.newbyteorder("="), order="C")
+    return torch.as_tensor(weight)
