@@ -100,9 +100,8 @@ class Encoder(nn.Module):
             table = shape_of(self.token_table)
             _checks.check_table("ids", numbers, table, "(vocabulary, d_model)")
         positions = torch.arange(ids.shape[-1], device=ids.device)
-        return self.norm(
-            self.token_table[ids.long()] + learned_positions(positions, self.position_table)
-        )
+        tokens = nn.functional.embedding(ids.long(), self.token_table)
+        return self.norm(tokens + learned_positions(positions, self.position_table))
 
 
 def _tensor(weight):

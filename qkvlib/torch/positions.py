@@ -1,5 +1,7 @@
 """Where a token stands, told to a layer that by itself does not know."""
 
+from torch.nn.functional import embedding
+
 from qkvlib import _checks
 from qkvlib.torch._tensors import check_devices, check_floating, check_whole, shape_of, values
 
@@ -25,4 +27,4 @@ def learned_positions(positions, table):
     check_devices(positions=positions, table=table)
     if (numbers := values(positions)) is not None:
         _checks.check_table("positions", numbers, shape_of(table), "(n_max, d_model)")
-    return table[positions.long()]
+    return embedding(positions.long(), table)
