@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -65,7 +66,7 @@ def environment():
     active = sys.prefix != sys.base_prefix
     home = Path(sys.prefix) if active else ROOT / ".venv"
     python = Path(sys.executable) if active else home / executable("python")
-    if not python.exists():
+    if not active and not (home / executable("pip")).exists():  # none yet, or half of one
         print("Making the virtual environment .venv")
         venv.create(home, with_pip=True)
     install(home, python)
@@ -114,10 +115,22 @@ def test(python, *options):
 
 
 def serve(python):
-    """build the book and show it at http://localhost:8000 until Ctrl+C"""
+    """build the book and show it at http://localhost:8000, or another free port, until Ctrl+C"""
     book(python)
-    where = ["--bind", "127.0.0.1", "--directory", HTML, "8000"]
-    run(python, "-m", "http.server", *where)
+    where = ["--bind", "127.0.0.1", "--directory", HTML]
+    run(python, "-m", "http.server", *where, free_port(8000))
+
+
+def free_port(wanted):
+    """The wanted port, or any free one when it is taken."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return probe.getsockname()[1]
+    sys.exit("No free port was found.")
 
 
 def lab(python):

@@ -46,6 +46,7 @@ class Pattern:
         self._rule = rule
 
     def __call__(self, i, j):
+        """Whether the query at position `i` may attend to the key at position `j`."""
         return self._rule(i, j)
 
     def __and__(self, other):
@@ -152,7 +153,7 @@ def _negated(answer):
 
 
 causal = Pattern(lambda i, j: j <= i)
-"""No query attends to what comes after it: `j <= i`."""
+"""The pattern `j <= i`, by which no query attends to what comes after it."""
 
 
 def window(w):

@@ -224,8 +224,8 @@ HEAD = (
     "",
     "# Claims",
     "",
-    "The book follows an article on attention and puts each of its statements to the test.",
-    "Here they all are, in our own words, with what came out.",
+    "The book follows an article on attention, section by section, and tests what it says.",
+    "Here are the statements of the sections covered so far, in our own words, with what came out.",
 )
 
 

@@ -1,8 +1,10 @@
 """run.py: what it installs, when, and how its commands are called."""
 
 import ast
+import socket
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,22 @@ def test_ci_fails_when_one_check_fails(monkeypatch, capsys):
     assert stopped.value.code
     summary = capsys.readouterr().out.splitlines()[-5:]
     assert [line.split()[0] for line in summary] == ["FAILED"] * 2 + ["passed"] * 3
+
+
+def test_half_an_environment_is_finished(monkeypatch, tmp_path):
+    """An interrupted first run leaves a Python without pip."""
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setattr(run, "install", lambda home, python: None)
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    python = tmp_path / ".venv" / run.executable("python")
+    venv.create(tmp_path / ".venv", with_pip=False)
+    assert run.environment() == python
+    subprocess.run([python, "-m", "pip", "--version"], check=True)
+
+
+def test_a_taken_port_is_left_alone():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        taken = other.getsockname()[1]
+        assert run.free_port(taken) != taken
+    assert run.free_port(taken) == taken
