@@ -234,7 +234,8 @@ def test_without_a_generator_each_layer_is_another(backend):
 
 @needs_torch
 def test_in_torch_it_is_a_module():
-    mha = BACKENDS[-1].lib.MultiHeadAttention(12, 3, d_k=5, d_v=2)
+    seeded = torch.Generator().manual_seed(0)
+    mha = BACKENDS[-1].lib.MultiHeadAttention(12, 3, d_k=5, d_v=2, generator=seeded)
     names = [
         f"{part}.{kind}"
         for part in ("query", "key", "value", "output")
@@ -246,7 +247,7 @@ def test_in_torch_it_is_a_module():
     )
     mha(torch.randn(4, 12, generator=torch.Generator().manual_seed(0))).square().sum().backward()
     for name, parameter in mha.named_parameters():
-        moved = parameter.grad.abs().max() > 1e-6
+        moved = parameter.grad.abs().max() > 1e-4
         assert moved != (name == "key.bias")  # it adds one number to a whole row of scores
     other = BACKENDS[-1].lib.MultiHeadAttention(12, 3, d_k=5, d_v=2)
     other.load_state_dict(mha.state_dict())

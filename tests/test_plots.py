@@ -348,8 +348,8 @@ def test_arcs_go_from_the_query_to_what_it_reads_the_thicker_the_more():
     assert (paul.get_center()[0], paul.get_width()) == (1.5, 3)
     assert (emma.get_center()[0], emma.get_width()) == (2.5, 1)
     assert itself.get_center()[0] == 3
-    assert paul.get_linewidth() > itself.get_linewidth() > emma.get_linewidth()
-    assert paul.get_alpha() > itself.get_alpha() > emma.get_alpha()
+    assert [arc.get_linewidth() for arc in arcs] == pytest.approx([4.8, 1.3, 2.7])
+    assert [arc.get_alpha() for arc in arcs] == pytest.approx([0.72, 0.37, 0.51])
     labels = {t.get_text(): t for t in ax.texts}
     assert [w for w, t in labels.items() if t.get_color() == plots.VERMILION] == ["he"]
     assert [t.xy[0] for t in ax.texts if t.get_text() == ".30"] == [3]
@@ -369,6 +369,7 @@ def test_bars_stand_over_their_words():
         assert [bar.get_height() for bar in container] == row.tolist()
     lefts, rights = ([bar.get_center()[0] for bar in c] for c in ax.containers)
     np.testing.assert_allclose(np.add(lefts, rights) / 2, [0, 1, 2], atol=1e-12)
+    assert np.greater(rights, lefts).all()
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["he", "she"]
     assert plots.bars(rows[0], words="xyz").get_legend() is None
     with pytest.raises(ValueError, match=r"weights must have shape \(1, 3\)"):
@@ -387,7 +388,7 @@ def test_the_plane_shows_scores_as_lines_and_weights_as_areas(word):
     assert all(ax.viewLim.padded(1e-9).contains(*end) for end in ends)
     (dots,) = ax.collections
     np.testing.assert_array_equal(dots.get_offsets(), key)
-    assert np.argmax(dots.get_sizes()) == np.argmax(weights[3])
+    np.testing.assert_allclose(dots.get_sizes(), 20 + 400 * weights[3])
     assert ax.get_aspect() == 1
 
 
