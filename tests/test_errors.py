@@ -600,6 +600,43 @@ def with_one_changed(name, change):
     return function, arguments | {name: AsItIs(change(arguments[name]))}
 
 
+FLOATS = {
+    "softmax": {"scores": zeros(3)},
+    "log_softmax": {"scores": zeros(3)},
+    "attention_scores": weigh(bias=zeros(4, 5))[1],
+    "attention_weights": weigh(bias=zeros(4, 5))[1],
+    "scaled_dot_product_attention": attend(bias=zeros(4, 5))[1],
+    "project": {"x": zeros(4, 5), "W": zeros(5, 7), "b": zeros(7)},
+    "layer_norm": {"x": zeros(4, 5), "weight": zeros(5), "bias": zeros(5)},
+    "gelu": {"x": zeros(4, 5)},
+    "LayerNorm.from_weights": {"weight": zeros(5), "bias": zeros(5)},
+    "FeedForward.from_weights": feed_forward()[1],
+    "MultiHeadAttention.from_weights": mha()[1],
+    "learned_positions": {"table": zeros(4, 3), "positions": np.array([0])},
+}
+EACH_FLOAT = [
+    (function, name)
+    for function, arguments in FLOATS.items()
+    for name, x in arguments.items()
+    if isinstance(x, np.ndarray) and x.dtype == float
+]
+
+
+@pytest.mark.parametrize(("function", "name"), EACH_FLOAT)
+def test_each_array_must_be_a_floating_one_of_the_same_dtype(backend, function, name):
+    arguments = FLOATS[function]
+    given = arguments[name]
+    check(backend, (function, arguments | {name: given.tolist()}), TypeError, [name, "list"])
+    whole = np.zeros(given.shape, int)
+    check(backend, (function, arguments | {name: whole}), TypeError, [name, "float16", "int64"])
+    shorter = AsItIs(backend.array(given, "float32"))
+    others = [x for k, x in arguments.items() if k != name and isinstance(x, np.ndarray)]
+    has_its_own_dtype = name == "table" or (name == "bias" and "attention" in function)
+    if others and not has_its_own_dtype:
+        said = [f"{name} ", "float32", "float64", "all must have one dtype"]
+        check(backend, (function, arguments | {name: shorter}), TypeError, said)
+
+
 @needs_torch
 @pytest.mark.parametrize("name", ARRAYS)
 def test_an_array_of_the_other_twin(backend, name):
@@ -631,8 +668,12 @@ def test_an_array_of_the_other_twin_joined_to_a_pattern(backend):
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 def test_arrays_with_a_will_of_their_own_are_refused_in_numpy(name, kind):
     what = with_one_changed(name, lambda x: kind(x[(0,) * (x.ndim - 2)] if x.ndim > 2 else x))
-    with pytest.raises(TypeError, match=rf"{name} must be a NumPy array, got numpy\.\w*; "):
+    hint = f"pass {name}.data, and what it hides as a mask" if kind is np.ma.array else "np.asarray"
+    with pytest.raises(
+        TypeError, match=rf"{name} must be a NumPy array, got numpy\.\w*; "
+    ) as caught:
         call(BACKENDS[0], what)
+    assert hint in str(caught.value)
 
 
 @pytest.mark.parametrize("dtype", [np.longdouble, object, "V8", "S3", "M8[s]"], ids=str)
@@ -658,6 +699,16 @@ def test_one_dtype_throughout(backend, other):
     layer = call(backend, feed_forward())
     with pytest.raises(TypeError, match=r"all must have one dtype, got x .*float32"):
         layer(backend.array(zeros(4, 12), "float32"))
+
+
+@pytest.mark.parametrize("x", [[[0.0] * 12], np.zeros((4, 12), int)], ids=["list", "int64"])
+def test_what_a_layer_reads_must_be_a_floating_array(backend, x):
+    x = backend.array(x) if isinstance(x, np.ndarray) else x
+    block = backend.lib.TransformerBlock(12, 3)
+    for layer in (call(backend, mha()), call(backend, feed_forward()), block, block.attention_norm):
+        for read in (layer, getattr(layer, "attention_weights", layer)):
+            with pytest.raises(TypeError, match=r"^x must be .*, got .*(list|int64)"):
+                read(x)
 
 
 def test_what_a_layer_reads_must_be_as_wide_as_it_expects(backend):
