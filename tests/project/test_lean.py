@@ -107,4 +107,4 @@ def test_the_suite_without_torch_passes(lean):
         *(f"--ignore={path.relative_to(ROOT)}" for path in left_out),
     )
     passed = int(re.search(r"(\d+) passed", printed)[1])
-    assert passed >= 30, f"only {passed} tests ran without torch:\n{printed}"
+    assert passed >= 1000, f"only {passed} tests ran without torch:\n{printed}"
