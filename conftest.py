@@ -40,8 +40,10 @@ def pytest_runtest_call(item):
 
 
 def check_stored(item):
-    """Fail a code cell that was never run, or whose output nobody compares without a reason."""
-    if item.cell.source.strip() and item.cell.execution_count is None:
+    """Fail a cell that is empty, was never run, or is not compared without a reason."""
+    if not item.cell.source.strip():
+        item.raise_cell_error("This cell is empty: take it out, or give it its code back")
+    if item.cell.execution_count is None:
         item.raise_cell_error("This cell has never been run: python run.py refresh")
     if item.options["skip"] or not item.options["check"]:
         notebook = item.path.relative_to(ROOT).as_posix()

@@ -37,6 +37,7 @@ SOURCES = {
     "extra-figure": FIGURE,
     "smaller-figure": FIGURE,
     "blanked-cell": TEXT,
+    "emptied-cell": TEXT,
     "no-reason": "id(object())",
     "with-reason": "id(object())",
     "no-output": "id(object())",
@@ -94,6 +95,7 @@ def damage(cells):
     ImageDraw.Draw(few).line([(2, 2), (6, 2)], fill="red")
     cells["few-pixels"].outputs[0].data["image/png"] = save_png(few)
     cells["blanked-cell"].update(outputs=[], execution_count=None)
+    cells["emptied-cell"].update(outputs=[], source="")
     cells["no-output"].outputs = []
 
 
