@@ -281,6 +281,11 @@ def not_normalised(query, key, value, mask):
 
 
 @mistake("rows_sum_to_one")
+def a_billionth_too_much(query, key, value, mask):
+    return (1 + 1e-9) * softmax(masked(scores(query, key), mask)) @ value
+
+
+@mistake("rows_sum_to_one")
 def mask_after_softmax(query, key, value, mask):
     return np.where(mask, softmax(scores(query, key)), 0) @ value
 
@@ -339,6 +344,12 @@ def scores_transposed(query, key, value, mask):
 @mistake("permuting_keys_with_values_changes_nothing")
 def values_out_of_step(query, key, value, mask):
     return softmax(masked(scores(query, key), mask)) @ np.roll(value, 1, axis=-2)
+
+
+@mistake("permuting_keys_with_values_changes_nothing")
+def keys_from_the_third_on_score_higher(query, key, value, mask):
+    from_the_third_on = np.arange(key.shape[-2]) > 1
+    return softmax(masked(scores(query, key) + from_the_third_on, mask)) @ value
 
 
 @mistake("arguments_stay_as_they_are")
