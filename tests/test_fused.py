@@ -110,9 +110,10 @@ def test_fused_and_explicit_agree(twin, mask, scale):
         assert_near(gradient, back(wanted))
 
 
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (2, 1, 3)], ids=str)
 @pytest.mark.parametrize("twin", TORCH, ids=str)
-def test_they_agree_on_a_causal_square(twin):
-    query, key, value = qkv(twin, n_query=5)
+def test_they_agree_on_a_causal_square(twin, lead):
+    query, key, value = qkv(twin, lead, n_query=5)
     (output, gradients), (expected, of_expected) = both(query, key, value, mask=causal)
     assert_near(output, back(expected))
     for gradient, wanted in zip(gradients, of_expected):

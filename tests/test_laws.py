@@ -441,6 +441,27 @@ def test_a_mistake_is_caught(name):
     assert bool(found) == bool(caught_by)
 
 
+def test_a_law_makes_its_own_case_where_there_is_no_mask():
+    """An empty row, a key that nobody may read: without waiting for a mask that has one."""
+    query, key, value = np.ones((2, 1)), np.ones((3, 1)), np.ones((3, 2))
+    attend, _ = MISTAKES["minus_a_billion_for_minus_infinity"]
+    assert laws.empty_rows_are_zero(attend, query, key, value)
+    law = laws.unreachable_keys_may_hold_anything
+    assert law(reads_what_nobody_may_read, query, key, value)
+
+
+def test_a_mask_that_is_written_to_is_caught():
+    def writes(query, key, value, *, mask=None):
+        if mask is not None:
+            mask |= ~mask.any(axis=-1, keepdims=True)
+        return softmax(masked(scores(query, key), True if mask is None else mask)) @ value
+
+    found = smallest_counterexample(
+        laws.arguments_stay_as_they_are, writes, laws.attention_inputs()
+    )
+    assert found.where == "mask"
+
+
 def test_reading_what_nobody_may_read_is_caught():
     found = caught(reads_what_nobody_may_read, ATTENTION_LAWS, laws.attention_inputs())
     assert found == {"unreachable_keys_may_hold_anything"}
@@ -479,6 +500,13 @@ def no_attention(x, *, mask=None):
     return np.tanh(x)
 
 
+def never_the_first(x, *, mask=None):
+    """Whoever has a mask may not read the first token."""
+    if mask is not None:
+        mask = mask & (np.arange(x.shape[-2]) > 0)
+    return right_layer(x, mask=mask)
+
+
 def normalised_in_place(x, *, mask=None):
     x -= x.mean(axis=-1, keepdims=True)
     return right_layer(x, mask=mask)
@@ -493,6 +521,7 @@ WRONG_LAYERS = {
     norm_over_tokens: {"forbidden_tokens_have_no_influence"},
     knows_positions: {"permuting_tokens_permutes_outputs"},
     no_attention: {"every_token_influences_every_output"},
+    never_the_first: {"every_token_influences_every_output"},
     normalised_in_place: {"arguments_stay_as_they_are"},
     always_float64: {"output_keeps_the_dtype"},
 }
@@ -579,9 +608,23 @@ def test_infinity_is_no_output():
     assert {"rows_sum_to_one", "shifting_scores_changes_nothing"} <= found
 
 
-def test_inputs_can_be_drawn_anew():
-    first, again = (list(laws.attention_inputs()) for _ in range(2))
-    other = list(laws.attention_inputs(np.random.default_rng(1)))
-    same = [np.array_equal(a[0][0], b[0][0]) for a, b in zip(first, again)]
-    assert all(same)
-    assert not all(np.array_equal(a[0][0], b[0][0]) for a, b in zip(first, other))
+@pytest.mark.parametrize("inputs", [laws.attention_inputs, lambda g=None: laws.layer_inputs(6, g)])
+def test_inputs_can_be_drawn_anew(inputs):
+    def drawn(*generator):
+        return [arrays[0].tolist() for arrays, _ in inputs(*generator)]
+
+    assert drawn() == drawn() == drawn(np.random.default_rng(0))
+    assert drawn() != drawn(np.random.default_rng(1))
+
+
+def test_the_counterexample_of_a_layer_names_its_inputs():
+    found = smallest_counterexample(
+        laws.every_token_influences_every_output, no_attention, laws.layer_inputs(6)
+    )
+    assert list(found.inputs) == ["x", "mask"]
+    assert found.inputs["x"].shape == (2, 6)
+
+
+def test_large_inputs_are_not_printed():
+    found = laws.output_keeps_the_dtype(always_float64, np.zeros((7, 6), np.float32))
+    assert "x=an array of shape (7, 6), mask=None" in str(found)
