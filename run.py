@@ -35,7 +35,7 @@ QUIET = {
 
 def main():
     arguments, rest = command_line().parse_known_args()
-    if rest and arguments.command not in (test, refresh):
+    if rest and arguments.command not in (test, refresh, bench):
         command_line().error(f"unrecognized arguments: {' '.join(rest)}")
     os.chdir(ROOT)
     try:
@@ -49,7 +49,7 @@ def main():
 def command_line():
     parser = argparse.ArgumentParser(description="Build, test and edit the book.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in [book, test, serve, lab, refresh, ci]:
+    for command in [book, test, serve, lab, refresh, bench, ci]:
         about = command.__doc__.splitlines()[0]
         added = commands.add_parser(command.__name__, help=about, description=about)
         added.set_defaults(command=command)
@@ -142,6 +142,11 @@ def lab(python):
 def refresh(python, *notebooks):
     """run the notebooks again, store their outputs, and write the pages made from them"""
     run(python, "-m", "tools.refresh", *notebooks)
+
+
+def bench(python, *names):
+    """measure speed and memory against other libraries, and store the table"""
+    run(python, "-m", "tools.bench", *names)
 
 
 def ci(python):
