@@ -340,6 +340,30 @@ def check_range(n_query, n_key, offset, array=np.ndarray):
     return n_query, n_key, int(offset)
 
 
+def check_shift(offset):
+    """`offset` as an int, or an integer array `(..., 1, 1)` of either twin as it is."""
+    if not hasattr(offset, "ndim"):
+        return check_count("offset", offset, least=-math.inf)
+    if "int" not in str(offset.dtype):
+        raise TypeError(f"offset must hold whole numbers, got {offset.dtype}; cast it to int")
+    if not offset.ndim:
+        return int(offset)
+    if tuple(offset.shape[-2:]) != (1, 1):
+        raise ValueError(
+            "offset must be a whole number or end in two axes of size 1, for queries and keys, "
+            f"got shape {tuple(offset.shape)}; write offset[..., None, None]"
+        )
+    return offset
+
+
+def check_block(name, indices, n):
+    """`indices` must be a range of whole steps within 0 and n."""
+    if not isinstance(indices, range) or indices.step != 1:
+        raise TypeError(f"{name} must be a range of indices one after the other, got {indices!r}")
+    if not 0 <= indices.start <= indices.stop <= n:
+        raise ValueError(f"{name} must lie within range(0, {n}), got {indices}")
+
+
 def check_answer(answer, positions):
     """The shape of a rule's answer, written out for positions of this shape."""
     try:

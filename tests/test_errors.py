@@ -743,6 +743,41 @@ def test_a_rule_must_be_a_function(rule):
         Pattern(rule)
 
 
+def test_reach_must_be_a_function():
+    with pytest.raises(TypeError, match=r"reach must be a function of .*, got list; leave it out"):
+        Pattern(lambda i, j: j <= i, [(0, 3)])
+
+
+@pytest.mark.parametrize("offset", [1.0, None, "1", True, np.array([1.5]), np.array(1.0)], ids=repr)
+def test_a_shift_must_be_whole(backend, offset):
+    offset = backend.array(offset) if isinstance(offset, np.ndarray) else offset
+    with pytest.raises(TypeError, match=r"offset must (be a|hold) whole number.*, got"):
+        causal.shifted(offset)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1), (3, 1, 4), (1, 3, 1)], ids=str)
+def test_shifts_of_batch_items_say_so(backend, shape):
+    """Four offsets of four queries would look like one for each of four keys."""
+    with pytest.raises(ValueError, match=r"write offset\[\.\.\., None, None\]") as caught:
+        causal.shifted(backend.array(np.ones(shape, int)))
+    assert f"got shape {shape}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "error", "message"),
+    [
+        (range(5), range(5), ValueError, r"queries must lie within range\(0, 4\), got"),
+        (range(2, 1), range(5), ValueError, r"queries must lie within range\(0, 4\), got"),
+        (range(4), range(-1, 5), ValueError, r"keys must lie within range\(0, 5\), got"),
+        (range(4), range(0, 5, 2), TypeError, r"keys must be a range of .*, got range\(0, 5, 2"),
+        (slice(0, 4), range(5), TypeError, r"queries must be a range of .*, got slice"),
+    ],
+)
+def test_a_block_lies_within_the_whole(queries, keys, error, message):
+    with pytest.raises(error, match=message):
+        causal.block(queries, keys, (4, 5))
+
+
 @pytest.mark.parametrize(
     "other", [True, 1, 0.5, [[True]], None, zeros(4, 5), np.ones((4, 5), int)], ids=repr
 )

@@ -92,13 +92,25 @@ def bias_array(bias, shape, query):
 def mask_array(mask, shape):
     """`mask`, an array or a Pattern, as a Boolean array that fits scores of `shape`."""
     if isinstance(mask, Pattern):
-        mask = mask.array(*shape[-2:])
+        return mask_block(mask, shape, *map(range, shape[-2:]))
     if hasattr(mask, "dtype"):
         check_array("mask", mask)
     if getattr(mask, "dtype", None) != np.bool_:
         raise TypeError(_checks.not_a_mask(mask, "NumPy array", "np.asarray(mask)"))
     _checks.check_mask_shape(mask.shape, shape)
     return mask
+
+
+def mask_block(mask, shape, queries, keys):
+    """`mask_array(mask, shape)[..., a:b, c:d]` for the ranges queries and keys.
+
+    Axes of size 1 stay as they are, and a pattern is asked for these pairs alone.
+    """
+    if not isinstance(mask, Pattern):
+        return patterns.part(mask_array(mask, shape), queries, keys)
+    block = mask.block(queries, keys, shape[-2:])
+    _checks.check_mask_shape((*block.shape[:-2], *shape[-2:]), shape)
+    return block
 
 
 def without_unreachable(x, allowed):

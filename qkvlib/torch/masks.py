@@ -1,5 +1,7 @@
 """Masks as Boolean torch tensors: True means "may attend"."""
 
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -87,13 +89,9 @@ def written_out(pattern, n_query, n_key=None, *, offset=None, device=None):
     if isinstance(offset, torch.Tensor):
         device = offset.device if device is None else device
         offset = offset.to(device, torch.int64)
-    queries, keys = torch.arange(n_query, device=device), torch.arange(n_key, device=device)
-    allowed = pattern(*patterns.positions(queries, keys, offset))
-    if not isinstance(allowed, torch.Tensor) or allowed.dtype != torch.bool:
-        got = getattr(allowed, "dtype", type(allowed).__name__)
-        raise TypeError(f"a rule must answer in Booleans, got {got}; compare, as in j <= i")
-    positions = (*np.shape(offset), n_query, n_key)
-    return allowed.expand(_checks.check_answer(shape_of(allowed), positions))
+    counts = partial(torch.arange, device=device)
+    sizes = n_query, n_key
+    return pattern.block(range(n_query), range(n_key), sizes, offset=offset, arange=counts)
 
 
 def allowed_pairs(mask, bias, shape, query):
@@ -122,7 +120,7 @@ def bias_tensor(bias, shape, query):
 def mask_tensor(mask, shape, query):
     """`mask`, a tensor or a Pattern, as a Boolean tensor that fits scores of `shape`."""
     if isinstance(mask, Pattern):
-        mask = written_out(mask, *shape[-2:], device=query.device)
+        return mask_block(mask, shape, query, *map(range, shape[-2:]))
     if hasattr(mask, "dtype"):
         check_tensor("mask", mask)
     if getattr(mask, "dtype", None) != torch.bool:
@@ -130,6 +128,19 @@ def mask_tensor(mask, shape, query):
     check_devices(query=query, mask=mask)
     _checks.check_mask_shape(shape_of(mask), shape)
     return mask
+
+
+def mask_block(mask, shape, query, queries, keys):
+    """`mask_tensor(mask, shape, query)[..., a:b, c:d]` for the ranges queries and keys.
+
+    Axes of size 1 stay as they are, and a pattern is asked for these pairs alone.
+    """
+    if not isinstance(mask, Pattern):
+        return patterns.part(mask_tensor(mask, shape, query), queries, keys)
+    counts = partial(torch.arange, device=query.device)
+    block = mask.block(queries, keys, shape[-2:], arange=counts)
+    _checks.check_mask_shape((*block.shape[:-2], *shape[-2:]), shape)
+    return block
 
 
 def without_unreachable(x, allowed):
