@@ -296,6 +296,47 @@ def check_norm(x, weight, bias):
             )
 
 
+def check_rotation(x, cos, sin, pairing):
+    """`cos` and `sin` must fit `x`: an angle for each pair of features, and no axis too many."""
+    check_axes("x", x, 1, "(..., n, d_k)")
+    check_pairs(x[-1])
+    if pairing not in ("interleaved", "half"):
+        raise ValueError(
+            f'pairing must be "interleaved" (features 0 and 1) or "half" (features 0 and d_k/2), '
+            f"got {pairing!r}; weights belong to one of them"
+        )
+    if cos != sin:
+        raise ValueError(f"cos and sin must have the same shape, got cos {cos} and sin {sin}")
+    wanted = (*x[:-1], x[-1] // 2)
+    fits = len(cos) in (2, len(x)) and all(
+        got in (1, size) for got, size in zip(cos[::-1], wanted[::-1], strict=False)
+    )
+    if not fits or len(cos) > len(x) or cos[-1:] != wanted[-1:]:
+        missing = len(cos) == len(x) - 1 and len(cos) > 1
+        hint = "the head axis is missing: write cos[:, None] and sin[:, None]"
+        raise ValueError(
+            f"cos and sin must have 2 axes (n, d_k // 2) = {wanted[-2:]} or as many as x {x}, each "
+            f"as long as in {wanted} or 1, got shape {cos}; "
+            f"{hint if missing else 'they are made by rotary_angles(positions, d_k)'}"
+        )
+
+
+def check_pairs(d_k):
+    """A width whose features can be paired, as an int."""
+    d_k = check_count("d_k", d_k, least=2)
+    if d_k % 2:
+        raise ValueError(f"d_k must be even, for features turn in pairs, got {d_k}")
+    return d_k
+
+
+def check_base(base):
+    """The base of the wavelengths, as a float of at least 1."""
+    base = check_number("base", base)
+    if base < 1:
+        raise ValueError(f"base must be at least 1, got {base}; the usual one is 10000")
+    return base
+
+
 def check_lengths(lengths, n_key):
     """`lengths`, an integer NumPy array, must lie between 0 and n_key."""
     if lengths.dtype.kind not in "iu":
@@ -438,3 +479,20 @@ def check_feed_forward(W_1, b_1, W_2, b_2):
     for name, got, width in (("b_1", b_1, W_1[1]), ("b_2", b_2, W_2[1])):
         if got != (width,):
             raise ValueError(f"{name} must have shape {(width,)} to fit its matrix, got {got}")
+
+
+def check_gated(shapes):
+    """The shapes of a gated feed-forward layer, by name, must fit together (None: no bias)."""
+    gate, up, down = (shapes[f"W_{part}"] for part in ("gate", "up", "down"))
+    if len(gate) != 2 or up != gate or down != gate[::-1]:
+        raise ValueError(
+            "W_gate and W_up must have shape (d_model, d_ff), W_down (d_ff, d_model), "
+            f"got {gate}, {up} and {down}; matrices act on the right, x @ W"
+        )
+    for part in ("gate", "up", "down"):
+        bias, width = shapes[f"b_{part}"], shapes[f"W_{part}"][1]
+        if bias is not None and bias != (width,):
+            raise ValueError(
+                f"b_{part} must have shape {(width,)} to fit W_{part} {shapes[f'W_{part}']}, "
+                f"got {bias}"
+            )

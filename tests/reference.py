@@ -45,5 +45,42 @@ def layer_norm(x, weight, bias, eps):
     return np.array(rows).reshape(x.shape) * weight + bias
 
 
+def rms_norm(x, weight, eps):
+    """Each row by itself, in float64."""
+    rows = []
+    for row in x.reshape(-1, x.shape[-1]):
+        mean_square = math.fsum(number**2 for number in row) / len(row)
+        rows.append([number / math.sqrt(mean_square + eps) for number in row])
+    return np.array(rows).reshape(x.shape) * weight
+
+
 def gelu(x):
     return np.array([n * 0.5 * (1 + math.erf(n / math.sqrt(2))) for n in x.flat]).reshape(x.shape)
+
+
+def gelu_tanh(x):
+    inner = [math.sqrt(2 / math.pi) * (n + 0.044715 * n * n * n) for n in x.flat]
+    return np.array([n / 2 * (1 + math.tanh(t)) for n, t in zip(x.flat, inner)]).reshape(x.shape)
+
+
+def silu(x):
+    """By tanh, which never overflows: 1 / (1 + exp(-n)) is (1 + tanh(n / 2)) / 2."""
+    return np.array([n / 2 * (1 + math.tanh(n / 2)) for n in x.flat]).reshape(x.shape)
+
+
+def relu(x):
+    return np.array([n if n > 0 else 0.0 for n in x.flat]).reshape(x.shape)
+
+
+def rotate(x, positions, pairing, base=10000.0):
+    """Each pair of features as a complex number, turned; positions broadcast to rows."""
+    d_k = x.shape[-1]
+    half, turned = d_k // 2, np.array(x, float)
+    positions = np.broadcast_to(positions, x.shape[:-1])
+    for row in np.ndindex(*x.shape[:-1]):
+        for i in range(half):
+            one, two = (2 * i, 2 * i + 1) if pairing == "interleaved" else (i, i + half)
+            angle = float(positions[row]) / base ** (2 * i / d_k)
+            number = complex(x[row][one], x[row][two]) * complex(math.cos(angle), math.sin(angle))
+            turned[row][one], turned[row][two] = number.real, number.imag
+    return turned

@@ -1,15 +1,22 @@
-"""Norm, activation, feed-forward layer and block: by formula, and torch's own beside them."""
+"""Norms, activations, feed-forward layer and block: by formula, and torch's own beside them."""
 
 import math
 
 import numpy as np
 import pytest
 import reference
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from twins import (
     ATTENTION,
     BACKENDS,
+    EXACT,
     FEED_FORWARD,
+    GATED,
     NORM,
+    TOLERANCE,
+    WIDE,
     assert_near,
     back,
     dtype_of,
@@ -80,26 +87,180 @@ def test_a_new_norm_changes_no_column(backend):
     np.testing.assert_allclose(back(backend.lib.LayerNorm(4, eps=3)(x)), [[-0.5, 0.5, -0.5, 0.5]])
 
 
-# ---- gelu ----------------------------------------------------------------------------------------
+# ---- RMS norm ------------------------------------------------------------------------------------
 
 
-def test_gelu(twin):
+@pytest.mark.parametrize("lead", [(), (4,), (2, 4)], ids=str)
+@pytest.mark.parametrize("eps", [1e-5, 0.3, 0])
+def test_rms_norm(twin, generator, lead, eps):
+    x, weight = (generator.normal(size=s) for s in ((*lead, 5), (5,)))
+    expected = reference.rms_norm(*twin.rounded(x, weight), eps)
+    x, weight = twin.arrays(x, weight)
+    assert_near(twin.lib.rms_norm(x, weight, eps), expected, dtype=twin.dtype)
+
+
+def test_rms_norm_without_a_weight(backend, generator):
+    x = generator.normal(size=(4, 5))
+    assert_near(backend.lib.rms_norm(backend.array(x)), reference.rms_norm(x, 1, 1e-5))
+
+
+def test_rms_norm_keeps_the_mean_where_it_is(backend):
+    """A constant row is no constant 0; eps, under the root, makes it a little less than 1."""
+    found = back(backend.lib.rms_norm(backend.array(np.full((1, 3), 1e-2))))
+    np.testing.assert_allclose(found, 1e-2 / math.sqrt(1e-4 + 1e-5), rtol=1e-12)
+
+
+def test_a_row_of_zeros_stays_zero(twin):
+    assert not back(twin.lib.rms_norm(twin.array(np.zeros((2, 4))))).any()
+
+
+def test_half_types_are_rms_normalised_in_float32(twin):
+    x = np.where(np.arange(4096) % 3, 300.0, -200.0)
+    [rounded] = twin.rounded(x)
+    found = twin.lib.rms_norm(twin.array(x))
+    assert_near(found, reference.rms_norm(rounded, 1, 1e-5), dtype=twin.dtype)
+
+
+@needs_torch
+@pytest.mark.parametrize("eps", [1e-5, 0.1])
+def test_against_llamas_norm(twin, generator, eps):
+    """transformers' computes in float32, whatever it is given."""
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    x, weight = twin.rounded(generator.normal(size=(2, 3, 12)), generator.normal(size=12))
+    other = llama.LlamaRMSNorm(12, eps=eps)
+    other.load_state_dict({"weight": torch.from_numpy(weight)})
+    norm = twin.lib.RMSNorm.from_weights(twin.array(weight), eps=eps)
+    expected = back(other(torch.from_numpy(x).float()))
+    rounded = "float32" if twin.dtype == "float64" else None
+    assert_near(norm(twin.array(x)), expected, dtype=twin.dtype, rounded=rounded)
+
+
+@needs_torch
+def test_numpy_against_torchs_own_rms_norm(generator):
+    x, weight = generator.normal(size=(2, 3, 12)), generator.normal(size=12)
+    for eps in (1e-5, 0.1):
+        other = torch.nn.RMSNorm(12, eps=eps, dtype=torch.float64)
+        other.load_state_dict({"weight": torch.from_numpy(weight)})
+        norm = BACKENDS[0].lib.RMSNorm.from_weights(weight, eps=eps)
+        assert_near(norm(x), back(other(torch.from_numpy(x))))
+
+
+def test_a_new_rms_norm_changes_no_column(backend):
+    norm = backend.lib.RMSNorm(4)
+    assert back(norm.weight).tolist() == [1] * 4
+    x = backend.array(np.array([[1.0, 7, 1, 7]]), dtype=dtype_of(norm.weight))
+    np.testing.assert_allclose(back(norm(x)), [[0.2, 1.4, 0.2, 1.4]], rtol=1e-5)
+    found = back(backend.lib.RMSNorm(4, eps=75)(x))
+    np.testing.assert_allclose(found, [[0.1, 0.7, 0.1, 0.7]], rtol=1e-5)
+
+
+# ---- laws of norms -------------------------------------------------------------------------------
+
+
+def magnitudes(twin):
+    """Rows of one size of number each; squares and their sums fit the dtype."""
+    reach = 30 if twin.dtype == "float64" else 12
+    rows = arrays(np.float64, (3, 5), elements=st.floats(-1, 1, width=16))
+    return st.tuples(rows, st.integers(-reach, reach))
+
+
+@pytest.mark.parametrize("twin", WIDE, ids=str)
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+@given(data=st.data())
+def test_norms_of_any_magnitude(twin, name, data):
+    """By formula, for numbers from 1e-30 to 1e30, ties, zeros and -0.0 among them."""
+    rows, power = data.draw(magnitudes(twin))
+    [x] = twin.rounded(rows * 10.0**power)
+    expected = {
+        "layer_norm": lambda: reference.layer_norm(x, 1, 0, 1e-5),
+        "rms_norm": lambda: reference.rms_norm(x, 1, 1e-5),
+    }[name]()
+    found = getattr(twin.lib, name)(twin.array(x))
+    room = np.ones((3, 1))
+    if name == "layer_norm":  # a mean far from 0 costs digits, more the less the row differs
+        room += np.abs(x).max(-1, keepdims=True) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    assert (np.abs(back(found) - expected) <= room * TOLERANCE[twin.dtype]).all()
+
+
+@pytest.mark.parametrize("twin", EXACT, ids=str)
+@given(data=st.data())
+def test_a_norm_without_eps_does_not_see_the_size_of_a_row(twin, data):
+    power = data.draw(st.integers(-100, 100))
+    x = np.random.default_rng(data.draw(st.integers(0, 99))).normal(size=(3, 5))
+    for norm in (twin.lib.layer_norm, twin.lib.rms_norm):
+        small, large = (back(norm(twin.array(y), eps=0)) for y in (x, x * 2.0**power))
+        np.testing.assert_allclose(large, small, rtol=1e-12)
+
+
+# ---- activations ---------------------------------------------------------------------------------
+
+ACTIVATIONS = ["relu", "gelu", "gelu_tanh", "silu"]
+
+
+def by_formula(name, x):
+    return getattr(reference, name)(x)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation(twin, name):
     x = np.concatenate([np.linspace(-6, 6, 97), [0.0, -0.0, 1e-8, -1e-8, 30, -30]]).reshape(-1, 1)
     [rounded] = twin.rounded(x)
-    assert_near(twin.lib.gelu(twin.array(x)), reference.gelu(rounded), dtype=twin.dtype)
+    found = getattr(twin.lib, name)(twin.array(x))
+    assert_near(found, by_formula(name, rounded), dtype=twin.dtype)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (2, 3, 4, 5)], ids=str)
-def test_gelu_of_any_shape(twin, generator, shape):
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation_of_any_shape(twin, generator, name, shape):
     x = np.asarray(generator.normal(size=shape))
     [rounded] = twin.rounded(x)
-    assert_near(twin.lib.gelu(twin.array(x)), reference.gelu(rounded), dtype=twin.dtype)
+    found = getattr(twin.lib, name)(twin.array(x))
+    assert_near(found, by_formula(name, rounded), dtype=twin.dtype)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation_of_large_numbers(twin, name):
+    """What is positive stays as it is, what is negative becomes 0, without a warning."""
+    large = 6e4 if twin.dtype == "float16" else 1e38 if twin.computed == "float32" else 1e300
+    x = np.array([large, -large])
+    found = getattr(twin.lib, name)(twin.array(x))
+    assert_near(found, twin.rounded(x)[0] * [1, 0], dtype=twin.dtype)
 
 
 def test_gelu_is_the_exact_one(exact):
-    """By the error function; the approximation by tanh is off by 0.0004 here."""
-    found = back(exact.lib.gelu(exact.array(np.array([2.0])))).item()
-    assert abs(found - 1.9544997361036416) < 1e-15
+    """By the error function; the approximation by tanh is off by 0.0001 here."""
+    x = exact.array(np.array([2.0]))
+    assert abs(back(exact.lib.gelu(x)).item() - 1.9544997361036416) < 1e-15
+    assert abs(back(exact.lib.gelu_tanh(x)).item() - 1.954597694087775) < 1e-15
+
+
+def test_the_two_gelus_differ_by_half_a_thousandth(exact):
+    x = exact.array(np.linspace(-6, 6, 4801))
+    gap = np.abs(back(exact.lib.gelu(x)) - back(exact.lib.gelu_tanh(x))).max()
+    assert 0.00045 < gap < 0.0005
+
+
+@needs_torch
+def test_against_the_gelu_of_transformers(backend, generator):
+    """Written out there by its formula; in torch it is torch's own."""
+    gelu_new = pytest.importorskip("transformers.activations").ACT2FN["gelu_new"]
+    x = generator.normal(size=(4, 50)) * 3
+    assert_near(backend.lib.gelu_tanh(backend.array(x)), gelu_new(torch.from_numpy(x)).numpy())
+
+
+@needs_torch
+def test_numpy_against_torchs_own_silu(generator):
+    x = generator.normal(size=(4, 50)) * 3
+    assert_near(BACKENDS[0].lib.silu(x), torch.nn.functional.silu(torch.from_numpy(x)).numpy())
+
+
+@needs_torch
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_numpy_against_torchs_own_gelu(generator, approximate):
+    x = generator.normal(size=(4, 50)) * 3
+    name = {"none": "gelu", "tanh": "gelu_tanh"}[approximate]
+    expected = torch.nn.functional.gelu(torch.from_numpy(x), approximate=approximate)
+    assert_near(getattr(BACKENDS[0].lib, name)(x), expected.numpy())
 
 
 # ---- feed-forward --------------------------------------------------------------------------------
@@ -118,6 +279,16 @@ def test_feed_forward(twin, generator, lead):
     assert_near(ff(twin.array(x)), expected, dtype=twin.dtype)
     for name, value in w.items():
         assert_near(getattr(ff, name), value)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_feed_forward_with_each_activation(twin, generator, name):
+    w, x = weights(generator, FEED_FORWARD), generator.normal(size=(2, 3, 12))
+    rounded = dict(zip(w, twin.rounded(*w.values())))
+    expected = by_hand(*twin.rounded(x), rounded, activation=lambda y: by_formula(name, y))
+    activation = getattr(twin.lib, name)
+    ff = twin.lib.FeedForward.from_weights(**twin.named(w), activation=activation)
+    assert_near(ff(twin.array(x)), expected, dtype=twin.dtype)
 
 
 def test_another_activation(backend, generator):
@@ -141,6 +312,85 @@ def test_a_new_feed_forward_layer(backend):
     for W in (back(new.W_1), back(new.W_2)):
         assert 0.97 * math.sqrt(6 / 60) < np.abs(W).max() <= math.sqrt(6 / 60)
     assert tuple(backend.lib.FeedForward(12, 7).W_1.shape) == (12, 7)
+
+
+# ---- SwiGLU --------------------------------------------------------------------------------------
+
+
+def swiglu_by_hand(x, w):
+    """x is a list of rows; a bias that is not there adds nothing."""
+    gate = reference.silu(x @ w["W_gate"] + w.get("b_gate", 0))
+    return (gate * (x @ w["W_up"] + w.get("b_up", 0))) @ w["W_down"] + w.get("b_down", 0)
+
+
+def without_biases(w):
+    return {name: x for name, x in w.items() if name[0] == "W"}
+
+
+@pytest.mark.parametrize("biases", [True, False])
+@pytest.mark.parametrize("lead", [(4,), (2, 3, 4)], ids=str)
+def test_swiglu(twin, generator, lead, biases):
+    w, x = weights(generator, GATED), generator.normal(size=(*lead, 12))
+    w = w if biases else without_biases(w)
+    rounded = dict(zip(w, twin.rounded(*w.values())))
+    expected = swiglu_by_hand(*twin.rounded(x), rounded)
+    layer = twin.lib.SwiGLU.from_weights(**twin.named(w))
+    assert_near(layer(twin.array(x)), expected, dtype=twin.dtype)
+    for name in GATED:
+        if name in w:
+            assert_near(getattr(layer, name), w[name])
+        else:
+            assert getattr(layer, name) is None
+
+
+def test_swiglu_with_one_bias(backend, generator):
+    w, x = weights(generator, GATED), generator.normal(size=(4, 12))
+    for name in ("b_gate", "b_up", "b_down"):
+        one = without_biases(w) | {name: w[name]}
+        layer = backend.lib.SwiGLU.from_weights(**backend.named(one))
+        assert_near(layer(backend.array(x)), swiglu_by_hand(x, one))
+
+
+@needs_torch
+@pytest.mark.parametrize("biases", [True, False])
+def test_against_llamas_feed_forward(backend, generator, biases):
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    config = llama.LlamaConfig(
+        hidden_size=12, intermediate_size=20, num_attention_heads=3, mlp_bias=biases
+    )
+    other = llama.LlamaMLP(config).double()
+    w = weights(generator, GATED)
+    w = w if biases else without_biases(w)
+    state = {
+        f"{name[2:]}_proj.{'weight' if name[0] == 'W' else 'bias'}": torch.tensor(x.T)
+        for name, x in w.items()
+    }
+    other.load_state_dict(state)
+    x = generator.normal(size=(2, 3, 12))
+    layer = backend.lib.SwiGLU.from_weights(**backend.named(w))
+    assert_near(layer(backend.array(x)), back(other(torch.from_numpy(x))))
+
+
+def test_a_new_swiglu_layer(backend):
+    shapes = {"W_gate": (12, 32), "W_up": (12, 32), "W_down": (32, 12)}
+    new, again = (backend.lib.SwiGLU(12, generator=backend.seeded()) for _ in range(2))
+    for name, shape in shapes.items():
+        W = back(getattr(new, name))
+        assert W.shape == shape
+        np.testing.assert_array_equal(W, back(getattr(again, name)))
+        assert 0.95 * math.sqrt(6 / 44) < np.abs(W).max() <= math.sqrt(6 / 44)
+    assert not np.array_equal(back(new.W_gate), back(new.W_up))
+    assert new.b_gate is new.b_up is new.b_down is None
+    with_biases = backend.lib.SwiGLU(12, 7, projection_bias=True)
+    assert tuple(with_biases.W_gate.shape) == (12, 7)
+    for name, width in (("b_gate", 7), ("b_up", 7), ("b_down", 12)):
+        assert back(getattr(with_biases, name)).tolist() == [0] * width
+
+
+def test_by_default_it_has_as_many_weights_as_a_feed_forward_layer(backend):
+    gated, plain = backend.lib.SwiGLU(48), backend.lib.FeedForward(48)
+    count = sum(math.prod(w.shape) for w in (gated.W_gate, gated.W_up, gated.W_down))
+    assert count == sum(math.prod(w.shape) for w in (plain.W_1, plain.W_2))
 
 
 # ---- the block -----------------------------------------------------------------------------------

@@ -175,11 +175,19 @@ def test_functions_stay_on_the_device(device):
         lib.softmax(x),
         lib.log_softmax(x, 1),
         lib.layer_norm(x, weight, weight),
+        lib.rms_norm(x, weight),
+        lib.relu(x),
         lib.gelu(x),
+        lib.gelu_tanh(x),
+        lib.silu(x),
         lib.project(x, W),
         lib.split_heads(x, 3),
         lib.merge_heads(x[:, None]),
         lib.learned_positions(positions, table),
+        *lib.rotary_angles(positions, 12),
+        lib.rotate(x, *lib.rotary_angles(positions, 12), pairing="interleaved"),
+        lib.rotate(x, *lib.rotary_angles(positions, 12), pairing="half"),
+        lib.interleaved_to_half(12, device=device),
         lib.xavier_uniform(2, 3, device=device),
         lib.xavier_normal(2, 3, device=device),
     ):
@@ -191,7 +199,9 @@ def test_layers_are_made_and_stay_on_the_device(device):
     layers = [
         lib.MultiHeadAttention(12, 3, device=device),
         lib.FeedForward(12, device=device),
+        lib.SwiGLU(12, projection_bias=True, device=device),
         lib.LayerNorm(12, device=device),
+        lib.RMSNorm(12, device=device),
         lib.TransformerBlock(12, 3, device=device),
         lib.TransformerBlock(12, 3, norm="post", device=device),
     ]
@@ -200,7 +210,7 @@ def test_layers_are_made_and_stay_on_the_device(device):
             assert all(is_there(p, device) for p in layer.parameters())
             assert is_there(layer(x), device)
     padding = lib.padding_mask([4, 2], 4, device=device)[:, None]
-    for layer in (layers[0], layers[3], layers[4]):
+    for layer in (layers[0], *layers[-2:]):
         for mask in (None, causal, causal & padding, padding):
             weights = layer.attention_weights(x, mask=mask)
             assert is_there(weights, device)
@@ -276,7 +286,11 @@ def test_two_devices_are_refused_everywhere():
         lambda: lib.project(here, there[:, None]),
         lambda: lib.MultiHeadAttention(12, 3, device="meta")(here),
         lambda: lib.FeedForward(12, device="meta")(here),
+        lambda: lib.SwiGLU(12, device="meta")(here),
         lambda: lib.LayerNorm(12, device="meta")(here),
+        lambda: lib.RMSNorm(12, device="meta")(here),
+        lambda: lib.rms_norm(here, there),
+        lambda: lib.rotate(here, *lib.rotary_angles(ids.to("meta"), 12), pairing="half"),
         lambda: lib.learned_positions(ids, table),
         lambda: encoder(ids),
         lambda: lib.attention_weights(here, here, mask=causal & there.bool()[None, :4]),

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from twins import ATTENTION, BACKENDS, FEED_FORWARD, back, torch, weights
+from twins import ATTENTION, BACKENDS, FEED_FORWARD, GATED, back, torch, weights
 
 from qkvlib.patterns import Pattern, causal, window
 
@@ -66,6 +66,23 @@ def feed_forward(**changes):
         "FeedForward.from_weights",
         weights(np.random.default_rng(0), FEED_FORWARD) | changes,
     )
+
+
+def swiglu(**changes):
+    return ("SwiGLU.from_weights", weights(np.random.default_rng(0), GATED) | changes)
+
+
+def rotation(**changes):
+    given = {"x": zeros(2, 3, 4, 6), "cos": zeros(4, 3), "sin": zeros(4, 3), "pairing": "half"}
+    return ("rotate", given | changes)
+
+
+def angles(**changes):
+    return ("rotary_angles", {"positions": np.arange(4), "d_k": 6} | changes)
+
+
+def turned_by(*shape):
+    return rotation(cos=zeros(*shape), sin=zeros(*shape))
 
 
 def encoder(**changes):
@@ -289,6 +306,64 @@ SHAPES = {
     ),
     "b_1": (feed_forward(b_1=zeros(12)), "b_1 must have shape (20,)", "got (12,)"),
     "b_2": (feed_forward(b_2=zeros(20)), "b_2 must have shape (12,)", "got (20,)"),
+    "RMS norm weight": (
+        ("rms_norm", {"x": zeros(4, 5), "weight": zeros(4)}),
+        "weight must have shape (d_model,) = (5,) to fit x (4, 5)",
+        "got (4,)",
+    ),
+    "RMS norm of nothing": (("rms_norm", {"x": zeros(4, 0)}), "x must not be empty", "(4, 0)"),
+    "RMS norm weight of two axes": (
+        ("RMSNorm.from_weights", {"weight": zeros(4, 5)}),
+        "weight must have shape (d_model,) = (5,)",
+        "got (4, 5)",
+    ),
+    "W_up": (
+        swiglu(W_up=zeros(12, 21)),
+        "W_gate and W_up must have shape (d_model, d_ff), W_down (d_ff, d_model)",
+        "got (12, 20), (12, 21) and (20, 12)",
+        "x @ W",
+    ),
+    "W_down": (swiglu(W_down=zeros(12, 20)), "W_down", "(12, 20) and (12, 20)"),
+    "W_gate of one axis": (swiglu(W_gate=zeros(12), W_up=zeros(12)), "W_gate", "(12,)"),
+    "b_gate": (
+        swiglu(b_gate=zeros(12)),
+        "b_gate must have shape (20,) to fit W_gate (12, 20)",
+        "got (12,)",
+    ),
+    "b_up": (swiglu(b_up=zeros(12)), "b_up must have shape (20,)", "got (12,)"),
+    "b_down": (swiglu(b_down=zeros(20)), "b_down must have shape (12,)", "got (20,)"),
+    "rotation of no axes": (rotation(x=np.array(1.0)), "x", "(..., n, d_k)", "()"),
+    "cos and sin": (
+        rotation(sin=zeros(1, 3)),
+        "cos and sin must have the same shape",
+        "cos (4, 3) and sin (1, 3)",
+    ),
+    "angles of another width": (
+        turned_by(4, 6),
+        "cos and sin must have 2 axes (n, d_k // 2) = (4, 3) or as many as x (2, 3, 4, 6)",
+        "got shape (4, 6)",
+        "rotary_angles(positions, d_k)",
+    ),
+    "one angle for all pairs": (turned_by(4, 1), "cos and sin", "(4, 1)"),
+    "angles of other positions": (turned_by(5, 3), "as long as in (2, 3, 4, 3) or 1", "(5, 3)"),
+    "angles without the head axis": (
+        rotation(x=zeros(3, 3, 4, 6), cos=zeros(3, 4, 3), sin=zeros(3, 4, 3)),
+        "cos and sin",
+        "(3, 4, 3)",
+        "head axis is missing: write cos[:, None] and sin[:, None]",
+    ),
+    "angles that would enlarge x": (
+        rotation(x=zeros(1, 3, 4, 6), cos=zeros(2, 1, 4, 3), sin=zeros(2, 1, 4, 3)),
+        "cos and sin",
+        "or 1, got shape (2, 1, 4, 3)",
+    ),
+    "angles with more axes than x": (
+        rotation(x=zeros(6), cos=zeros(1, 3), sin=zeros(1, 3)),
+        "as many as x (6,)",
+        "(1, 3)",
+    ),
+    "angles of one axis": (turned_by(3), "cos and sin must have 2 axes", "(3,)"),
+    "no angles": (turned_by(), "cos and sin must have 2 axes", "()"),
     "tables": (
         encoder(position_table=zeros(6, 1)),
         "token_table and position_table must have the same width d_model",
@@ -340,6 +415,26 @@ VALUES = {
         ("LayerNorm.from_weights", {"weight": zeros(5), "bias": zeros(5), "eps": math.nan}),
         "eps must be a finite number",
         "nan",
+    ),
+    "eps of an RMS norm": (("rms_norm", {"x": zeros(4, 5), "eps": -1}), "eps", "-1.0"),
+    "eps of an RMS layer": (("RMSNorm", {"d_model": 5, "eps": -1}), "eps must be at least 0"),
+    "eps of a given RMS weight": (
+        ("RMSNorm.from_weights", {"weight": zeros(5), "eps": -1}),
+        "eps must be at least 0",
+    ),
+    "d_model of an RMS norm": (("RMSNorm", {"d_model": 0}), "d_model must be at least 1", "got 0"),
+    "d_model of SwiGLU": (("SwiGLU", {"d_model": 0}), "d_model must be at least 1", "got 0"),
+    "d_ff of SwiGLU": (("SwiGLU", {"d_model": 6, "d_ff": 0}), "d_ff", "at least 1", "got 0"),
+    "odd d_k": (angles(d_k=5), "d_k must be even", "pairs", "got 5"),
+    "d_k of angles": (angles(d_k=0), "d_k must be at least 2", "got 0"),
+    "odd rotation": (rotation(x=zeros(4, 5)), "d_k must be even", "got 5"),
+    "odd order": (("interleaved_to_half", {"d_k": 3}), "d_k must be even", "got 3"),
+    "base": (angles(base=0.5), "base must be at least 1", "got 0.5", "10000"),
+    "infinite base": (angles(base=math.inf), "base must be a finite number", "inf"),
+    "pairing": (
+        rotation(pairing="halves"),
+        'pairing must be "interleaved" (features 0 and 1) or "half"',
+        "'halves'",
     ),
     "norm": (
         ("TransformerBlock", {"d_model": 6, "num_heads": 2, "norm": "before"}),
@@ -444,6 +539,21 @@ KINDS = {
         "str '3'",
     ),
     "integer W": (mha(W_V=np.zeros((12, 6), int)), "W_V must be float16", "int64"),
+    "integer relu": (("relu", {"x": np.array([1])}), "x must be float16", "int64"),
+    "integer gelu_tanh": (("gelu_tanh", {"x": np.array([1])}), "x must be float16", "int64"),
+    "integer silu": (("silu", {"x": np.array([1])}), "x must be float16", "int64"),
+    "no W_gate": (swiglu(W_gate=None), "W_gate must be a", "NoneType"),
+    "generator of SwiGLU": (("SwiGLU", {"d_model": 6, "generator": 1}), "generator must be a"),
+    "base of text": (angles(base="1"), "base must be a number", "str"),
+    "float positions to turn by": (
+        angles(positions=zeros(4)),
+        "positions must be whole numbers",
+        "float64",
+    ),
+    "Boolean positions to turn by": (angles(positions=true(4)), "positions", "whole", "bool"),
+    "list of positions to turn by": (angles(positions=[0, 1]), "positions must be a", "list"),
+    "d_k of 6.0": (angles(d_k=6.0), "d_k must be a whole number", "float 6.0"),
+    "order of 6.0": (("interleaved_to_half", {"d_k": 6.0}), "d_k must be a whole number", "6.0"),
     "integer gelu": (("gelu", {"x": np.array([1])}), "x must be float16", "int64"),
     "eps of text": (("layer_norm", {"x": zeros(4, 5), "eps": "1"}), "eps must be a number", "str"),
     "text for an activation": (
@@ -587,6 +697,9 @@ ARRAYS = {
     "b": ("project", {"x": zeros(4, 5), "W": zeros(5, 7), "b": zeros(7)}),
     "W_K": mha(),
     "b_1": feed_forward(),
+    "W_up": swiglu(),
+    "cos": rotation(),
+    "sin": rotation(),
     "positions": ("learned_positions", {"positions": np.array([0]), "table": zeros(4, 3)}),
     "table": ("learned_positions", {"positions": np.array([0]), "table": zeros(4, 3)}),
     "token_table": encoder(),
@@ -608,9 +721,16 @@ FLOATS = {
     "scaled_dot_product_attention": attend(bias=zeros(4, 5))[1],
     "project": {"x": zeros(4, 5), "W": zeros(5, 7), "b": zeros(7)},
     "layer_norm": {"x": zeros(4, 5), "weight": zeros(5), "bias": zeros(5)},
+    "rms_norm": {"x": zeros(4, 5), "weight": zeros(5)},
+    "relu": {"x": zeros(4, 5)},
     "gelu": {"x": zeros(4, 5)},
+    "gelu_tanh": {"x": zeros(4, 5)},
+    "silu": {"x": zeros(4, 5)},
+    "rotate": rotation()[1],
     "LayerNorm.from_weights": {"weight": zeros(5), "bias": zeros(5)},
+    "RMSNorm.from_weights": {"weight": zeros(5)},
     "FeedForward.from_weights": feed_forward()[1],
+    "SwiGLU.from_weights": swiglu()[1],
     "MultiHeadAttention.from_weights": mha()[1],
     "learned_positions": {"table": zeros(4, 3), "positions": np.array([0])},
 }
@@ -631,7 +751,11 @@ def test_each_array_must_be_a_floating_one_of_the_same_dtype(backend, function, 
     check(backend, (function, arguments | {name: whole}), TypeError, [name, "float16", "int64"])
     shorter = AsItIs(backend.array(given, "float32"))
     others = [x for k, x in arguments.items() if k != name and isinstance(x, np.ndarray)]
-    has_its_own_dtype = name == "table" or (name == "bias" and "attention" in function)
+    has_its_own_dtype = (
+        name == "table"
+        or (name == "bias" and "attention" in function)
+        or (name == "x" and function == "rotate")
+    )
     if others and not has_its_own_dtype:
         said = [f"{name} ", "float32", "float64", "all must have one dtype"]
         check(backend, (function, arguments | {name: shorter}), TypeError, said)

@@ -11,6 +11,7 @@ from twins import (
     BACKENDS,
     EVERY,
     FEED_FORWARD,
+    GATED,
     NORM,
     TOLERANCE,
     back,
@@ -175,6 +176,10 @@ def encoder_inputs(generator):
     return [ids, generator.normal(size=(9, 12)), generator.normal(size=(6, 12)), *arrays]
 
 
+def some_positions(generator):
+    return [np.array([[3, 0, 7], [-2, 5, 40]])]
+
+
 BLOCK = (ATTENTION, FEED_FORWARD, NORM, NORM)
 # For each name: how to call it, and with what. The first array decides the dtype of the result.
 CALLS = {
@@ -220,8 +225,17 @@ CALLS = {
         with_weights(ATTENTION),
     ),
     "layer_norm": (lambda lib, x, w, b: lib.layer_norm(x, w, b, 0.1), drawn((2, 4, 5), (5,), (5,))),
+    "rms_norm": (lambda lib, x, w: lib.rms_norm(x, w, 0.1), drawn((2, 4, 5), (5,))),
+    "relu": (lambda lib, x: lib.relu(x), drawn((2, 4, 5))),
     "gelu": (lambda lib, x: lib.gelu(x), drawn((2, 4, 5))),
+    "gelu_tanh": (lambda lib, x: lib.gelu_tanh(x), drawn((2, 4, 5))),
+    "silu": (lambda lib, x: lib.silu(x), drawn((2, 4, 5))),
     "LayerNorm": (lambda lib, x, *w: layer(lib, "LayerNorm", NORM, w)(x), with_weights(NORM)),
+    "RMSNorm": (
+        lambda lib, x, w: lib.RMSNorm.from_weights(w)(x),
+        drawn((2, 4, 12), (12,)),
+    ),
+    "SwiGLU": (lambda lib, x, *w: layer(lib, "SwiGLU", GATED, w)(x), with_weights(GATED)),
     "FeedForward": (
         lambda lib, x, *w: layer(lib, "FeedForward", FEED_FORWARD, w)(x),
         with_weights(FEED_FORWARD),
@@ -238,10 +252,28 @@ CALLS = {
         lambda lib, table, positions: lib.learned_positions(positions, table),
         lambda generator: [generator.normal(size=(7, 5)), np.array([[3, 0], [6, 3]])],
     ),
+    "rotary_angles": (lambda lib, positions: lib.rotary_angles(positions, 6)[0], some_positions),
+    "rotary_angles, sine": (
+        lambda lib, positions: lib.rotary_angles(positions, 6, base=100)[1],
+        some_positions,
+    ),
+    "rotate": (
+        lambda lib, x, cos, sin: lib.rotate(x, cos, sin, pairing="interleaved"),
+        drawn((2, 3, 4, 6), (4, 3), (4, 3)),
+    ),
+    "rotate, half": (
+        lambda lib, x, cos, sin: lib.rotate(x, cos, sin, pairing="half"),
+        drawn((2, 3, 4, 6), (2, 1, 4, 3), (2, 1, 4, 3)),
+    ),
+    "interleaved_to_half": (lambda lib: lib.interleaved_to_half(6), lambda generator: []),
     "Encoder": (encoder, encoder_inputs),
 }
 DRAWS = {"xavier_uniform", "xavier_normal"}  # other numbers from another backend's generator
 RETURNS_FLOAT32_FOR_HALF = {"softmax", "log_softmax", "attention_scores", "attention_weights"}
+# What has its own dtype, whatever the twin's: masks and indices, and tables made of whole numbers.
+RETURNS = dict.fromkeys(("causal_mask", "padding_mask", "window_mask"), "bool")
+RETURNS |= {"rotary_angles": "float64", "rotary_angles, sine": "float64"}
+RETURNS |= {"interleaved_to_half": "int64"}
 
 
 def test_every_name_is_called_here():
@@ -276,7 +308,10 @@ def test_dtype(twin, name, generator):
     if not twin.is_torch:
         assert isinstance(found, np.ndarray)
     expected = twin.computed if name in RETURNS_FLOAT32_FOR_HALF else twin.dtype
-    assert dtype_of(found) == ("bool" if "mask" in name else expected)
+    expected = RETURNS.get(name, expected)
+    if (twin.device, expected) == ("mps", "float64"):  # MPS has no float64
+        expected = "float32"
+    assert dtype_of(found) == expected
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -70,6 +70,8 @@ class Twin:
 ATTENTION = {"W_Q": (12, 15), "W_K": (12, 15), "W_V": (12, 6), "W_O": (6, 12)}
 ATTENTION |= {"b_Q": (15,), "b_K": (15,), "b_V": (6,), "b_O": (12,)}
 FEED_FORWARD = {"W_1": (12, 20), "b_1": (20,), "W_2": (20, 12), "b_2": (12,)}
+GATED = {"W_gate": (12, 20), "W_up": (12, 20), "W_down": (20, 12)}
+GATED |= {"b_gate": (20,), "b_up": (20,), "b_down": (12,)}
 NORM = {"weight": (12,), "bias": (12,)}
 
 

@@ -32,6 +32,13 @@ def check_floating(**arrays):
         raise TypeError(f"all must have one dtype, got {listed}; convert with .astype")
 
 
+def check_whole(name, x):
+    """`x` must be a NumPy array of whole numbers."""
+    check_array(name, x)
+    if x.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be whole numbers, got {x.dtype}; cast them to int")
+
+
 def shape_of(x):
     """The shape of an optional array."""
     return None if x is None else x.shape

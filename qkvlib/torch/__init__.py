@@ -7,19 +7,38 @@ from qkvlib.torch.attention import (
     scaled_dot_product_attention,
     softmax,
 )
-from qkvlib.torch.blocks import FeedForward, LayerNorm, TransformerBlock, gelu, layer_norm
+from qkvlib.torch.blocks import (
+    FeedForward,
+    LayerNorm,
+    RMSNorm,
+    SwiGLU,
+    TransformerBlock,
+    gelu,
+    gelu_tanh,
+    layer_norm,
+    relu,
+    rms_norm,
+    silu,
+)
 from qkvlib.torch.devices import best_device
 from qkvlib.torch.initialization import xavier_normal, xavier_uniform
 from qkvlib.torch.masks import causal_mask, padding_mask, window_mask
 from qkvlib.torch.models import Encoder, Trace
 from qkvlib.torch.multihead import MultiHeadAttention, merge_heads, project, split_heads
-from qkvlib.torch.positions import learned_positions
+from qkvlib.torch.positions import (
+    interleaved_to_half,
+    learned_positions,
+    rotary_angles,
+    rotate,
+)
 
 __all__ = [
     "Encoder",
     "FeedForward",
     "LayerNorm",
     "MultiHeadAttention",
+    "RMSNorm",
+    "SwiGLU",
     "Trace",
     "TransformerBlock",
     "attention_scores",
@@ -27,13 +46,20 @@ __all__ = [
     "best_device",
     "causal_mask",
     "gelu",
+    "gelu_tanh",
+    "interleaved_to_half",
     "layer_norm",
     "learned_positions",
     "log_softmax",
     "merge_heads",
     "padding_mask",
     "project",
+    "relu",
+    "rms_norm",
+    "rotary_angles",
+    "rotate",
     "scaled_dot_product_attention",
+    "silu",
     "softmax",
     "split_heads",
     "window_mask",

@@ -76,6 +76,11 @@ def working(x):
     return x.to(working_dtype(x))
 
 
+def exact_dtype(device):
+    """The longest float of a device: float64, where there is one."""
+    return torch.float32 if torch.device(device).type == "mps" else torch.float64
+
+
 def _autocast(tensors):
     """Under autocast torch itself brings the inputs of a product to one dtype."""
     kinds = {x.device.type for x in tensors.values()}
