@@ -229,34 +229,68 @@ def head_width(name, width, d_model, num_heads):
     return d_model // num_heads
 
 
-def check_head_weights(shapes, num_heads):
-    """W_Q, W_K, W_V, W_O and their biases (None: no bias) must fit together and the heads."""
-    num_heads = check_count("num_heads", num_heads)
+def key_heads(num_kv_heads, num_heads):
+    """How many heads keys and values have: as given, which must divide, or one for each query's."""
+    if num_kv_heads is None:
+        return num_heads
+    num_kv_heads = check_count("num_kv_heads", num_kv_heads)
+    if num_heads % num_kv_heads:
+        raise ValueError(
+            f"num_kv_heads must divide num_heads = {num_heads}, so that each of its heads serves "
+            f"as many heads of queries, got {num_kv_heads}"
+        )
+    return num_kv_heads
+
+
+def check_rotate(rotate):
+    """`rotate` must be a function, or None."""
+    if rotate is not None and not callable(rotate):
+        raise TypeError(
+            f"rotate must be a function (x, positions) -> x or None, got {type(rotate).__name__} "
+            f"{rotate!r}; pass the function itself"
+        )
+
+
+def check_rotated(given, got):
+    """What `rotate` returns must have the shape that it was given."""
+    if got != given:
+        raise ValueError(
+            f"rotate must return x in its shape (..., h, n, d_k) = {given}, got shape {got}"
+        )
+
+
+def check_head_weights(shapes, num_heads, num_kv_heads):
+    """W_Q, W_K, W_V, W_O and their biases (None: no bias) must fit together and the heads.
+
+    Returns the numbers of heads, of queries and of keys.
+    """
+    h = check_count("num_heads", num_heads)
+    h_kv = key_heads(num_kv_heads, h)
     for name in ("W_Q", "W_K", "W_V", "W_O"):
         if len(shapes[name]) != 2:
             raise ValueError(f"{name} must have 2 axes (d_in, d_out), got shape {shapes[name]}")
-    d_model = shapes["W_Q"][0]
-    for name in ("W_K", "W_V"):
-        if shapes[name][0] != d_model:
-            raise ValueError(
-                f"{name} must have d_model = {d_model} rows as W_Q {shapes['W_Q']} has, "
-                f"got shape {shapes[name]}; matrices act on the right, x @ W"
-            )
-    if shapes["W_K"] != shapes["W_Q"]:
+    if shapes["W_V"][0] != shapes["W_K"][0]:
         raise ValueError(
-            f"W_Q and W_K must have the same shape (d_model, num_heads * d_k), "
-            f"got W_Q {shapes['W_Q']} and W_K {shapes['W_K']}"
+            "W_K and W_V must have the same number of rows, d_source, "
+            f"got W_K {shapes['W_K']} and W_V {shapes['W_V']}; matrices act on the right, x @ W"
         )
-    for name in ("W_Q", "W_V"):
-        if shapes[name][1] % num_heads:
+    for name, heads, letter in (("W_Q", h, "num_heads"), ("W_V", h_kv, "num_kv_heads")):
+        if shapes[name][1] % heads:
             raise ValueError(
-                f"the width of {name} must be a multiple of num_heads = {num_heads}, "
+                f"the width of {name} must be a multiple of {letter} = {heads}, "
                 f"got shape {shapes[name]}"
             )
-    if shapes["W_O"][0] != shapes["W_V"][1]:
+    d_k, d_v = shapes["W_Q"][1] // h, shapes["W_V"][1] // h_kv
+    if shapes["W_K"][1] != h_kv * d_k:
         raise ValueError(
-            f"W_O must have num_heads * d_v = {shapes['W_V'][1]} rows, one for each column of "
-            f"W_V {shapes['W_V']}, got shape {shapes['W_O']}"
+            f"W_K must have num_kv_heads * d_k = {h_kv} * {d_k} columns, with d_k from W_Q "
+            f"{shapes['W_Q']} and num_heads = {h}, got shape {shapes['W_K']}; "
+            "where heads of queries share their keys, say num_kv_heads"
+        )
+    if shapes["W_O"][0] != h * d_v:
+        raise ValueError(
+            f"W_O must have num_heads * d_v = {h} * {d_v} rows, with d_v from W_V "
+            f"{shapes['W_V']} and num_kv_heads = {h_kv}, got shape {shapes['W_O']}"
         )
     for letter in "QKVO":
         bias, width = shapes[f"b_{letter}"], shapes[f"W_{letter}"][1]
@@ -265,6 +299,7 @@ def check_head_weights(shapes, num_heads):
                 f"b_{letter} must have shape {(width,)} to fit W_{letter} "
                 f"{shapes[f'W_{letter}']}, got {bias}"
             )
+    return h, h_kv
 
 
 def check_width(x, d_model):
@@ -274,14 +309,78 @@ def check_width(x, d_model):
         raise ValueError(f"x must be d_model = {d_model} wide (last axis), got shape {x}")
 
 
-def check_tokens(x, d_model):
-    """The tokens `x (..., n, d_model)` that attend to each other, at least one."""
-    check_axes("x", x, 2, "(..., n, d_model)")
-    check_width(x, d_model)
+def check_tokens(x, width, name="x", letter="d_model"):
+    """The tokens `x (..., n, width)` that are attended from or to, at least one."""
+    check_axes(name, x, 2, f"(..., n, {letter})")
+    if x[-1] != width:
+        raise ValueError(f"{name} must be {letter} = {width} wide (last axis), got shape {x}")
     if x[-2] == 0:
         raise ValueError(
-            f"x must hold at least one token, got shape {x} with n = 0; leave empty texts out"
+            f"{name} must hold at least one token, got shape {x} with n = 0; leave empty texts out"
         )
+
+
+def check_sources(x, source, value_source, d_model, d_source):
+    """What queries, keys and values are made of: `source` and `value_source` may be None.
+
+    Keys are made of x without a source, values of what the keys are made of.
+    """
+    check_tokens(x, d_model)
+    if source is None and d_source != d_model:
+        raise ValueError(
+            f"source must be given: keys and values are made of tokens d_source = {d_source} wide, "
+            f"and x is d_model = {d_model} wide; with value_source alone the keys are made of x too"
+        )
+    for name, shape in (("source", source), ("value_source", value_source)):
+        if shape is not None:
+            check_tokens(shape, d_source, name, "d_source")
+    keys = x if source is None else source
+    if value_source is not None and value_source[-2] != keys[-2]:
+        raise ValueError(
+            f"value_source must hold one token for each key, n_source = {keys[-2]}, "
+            f"got shape {value_source}; keys and values belong together one by one"
+        )
+
+
+def check_cache(cache, kind, source, value_source):
+    """A cache must be a `kind`, and holds keys and values of x itself, not of a source."""
+    if not isinstance(cache, kind):
+        raise TypeError(
+            f"cache must be a {kind.__module__.rpartition('.')[0]}.{kind.__name__}, "
+            f"got {type(cache).__name__}; make one with KeyValueCache()"
+        )
+    if source is not None or value_source is not None:
+        raise ValueError(
+            "cache must be None with a source: it holds the keys and values of the tokens of x "
+            "so far, and those of a source do not grow; leave source and value_source out"
+        )
+
+
+def check_entry(key, value, held):
+    """The shapes of new keys and values, and of those that a cache holds (None: none yet)."""
+    check_axes("key", key, 2, "(..., n, d_k)")
+    check_axes("value", value, 2, "(..., n, d_v)")
+    if key[-2] != value[-2]:
+        raise ValueError(
+            f"key and value must hold as many rows, one for each token, got key {key} and "
+            f"value {value}"
+        )
+    if held is None:
+        return
+    for name, new, old in (("key", key, held[0]), ("value", value, held[1])):
+        if (*new[:-2], new[-1]) != (*old[:-2], old[-1]):
+            raise ValueError(
+                f"{name} must have the shape {old} of those in the cache but for n (axis -2), "
+                f"got {new}; for other texts make a new KeyValueCache()"
+            )
+
+
+def check_length(length, most):
+    """The length to which a cache is cut, no more than it holds."""
+    length = check_count("length", length, least=0)
+    if length > most:
+        raise ValueError(f"length must be at most {most}, what the cache holds, got {length}")
+    return length
 
 
 def check_norm(x, weight, bias):

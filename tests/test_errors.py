@@ -238,6 +238,12 @@ SHAPES = {
         "got 7 from shape (4, 7)",
     ),
     "split of one axis": (("split_heads", {"x": zeros(6), "num_heads": 3}), "x", "(6,)"),
+    "repeat of two axes": (
+        ("repeat_heads", {"x": zeros(4, 6), "repeats": 2}),
+        "x",
+        "(..., h, n, d)",
+        "(4, 6)",
+    ),
     "merge of two axes": (("merge_heads", {"x": zeros(4, 6)}), "x", "(..., h, n, d)", "(4, 6)"),
     "d_model": (
         ("MultiHeadAttention", {"d_model": 10, "num_heads": 3}),
@@ -252,17 +258,24 @@ SHAPES = {
         "or pass d_v",
     ),
     "W_Q of one axis": (mha(W_Q=zeros(12)), "W_Q must have 2 axes (d_in, d_out)", "(12,)"),
-    "W_K of another d_model": (
+    "W_K and W_V of two widths": (
         mha(W_K=zeros(11, 15)),
-        "W_K must have d_model = 12 rows as W_Q (12, 15) has",
-        "(11, 15)",
+        "W_K and W_V must have the same number of rows, d_source",
+        "W_K (11, 15)",
+        "W_V (12, 6)",
         "x @ W",
     ),
     "W_K of another width": (
         mha(W_K=zeros(12, 18)),
-        "W_Q and W_K must have the same shape",
+        "W_K must have num_kv_heads * d_k = 3 * 5 columns",
         "W_Q (12, 15)",
-        "W_K (12, 18)",
+        "got shape (12, 18)",
+        "say num_kv_heads",
+    ),
+    "W_K of fewer heads": (
+        mha(W_K=zeros(12, 5), W_V=zeros(12, 2), num_kv_heads=3),
+        "width of W_V must be a multiple of num_kv_heads = 3",
+        "(12, 2)",
     ),
     "W_Q for other heads": (
         mha(num_heads=4),
@@ -271,13 +284,20 @@ SHAPES = {
     ),
     "W_V for other heads": (
         mha(W_V=zeros(12, 7), W_O=zeros(7, 12)),
-        "width of W_V must be a multiple of num_heads = 3",
+        "width of W_V must be a multiple of num_kv_heads = 3",
         "(12, 7)",
     ),
     "W_O": (
         mha(W_O=zeros(12, 6)),
-        "W_O must have num_heads * d_v = 6 rows",
+        "W_O must have num_heads * d_v = 3 * 2 rows",
+        "W_V (12, 6)",
         "got shape (12, 6)",
+    ),
+    "W_O of shared heads": (
+        mha(W_K=zeros(12, 5), W_V=zeros(12, 2), W_O=zeros(2, 12), num_kv_heads=1, b_K=None),
+        "W_O must have num_heads * d_v = 3 * 2 rows",
+        "num_kv_heads = 1",
+        "got shape (2, 12)",
     ),
     "b_V": (mha(b_V=zeros(12)), "b_V must have shape (6,) to fit W_V (12, 6)", "got (12,)"),
     "b_O": (mha(b_O=zeros(1, 12)), "b_O must have shape (12,)", "got (1, 12)"),
@@ -400,6 +420,23 @@ VALUES = {
     ),
     "negative heads": (("MultiHeadAttention", {"d_model": 6, "num_heads": -2}), "num_heads", "-2"),
     "d_model of 0": (("MultiHeadAttention", {"d_model": 0, "num_heads": 1}), "d_model", "got 0"),
+    "heads of keys that do not divide": (
+        ("MultiHeadAttention", {"d_model": 12, "num_heads": 6, "num_kv_heads": 4}),
+        "num_kv_heads must divide num_heads = 6",
+        "got 4",
+    ),
+    "more heads of keys": (mha(num_kv_heads=6), "num_kv_heads must divide num_heads = 3", "got 6"),
+    "no heads of keys": (mha(num_kv_heads=0), "num_kv_heads must be at least 1", "got 0"),
+    "no repeats": (
+        ("repeat_heads", {"x": zeros(2, 4, 6), "repeats": 0}),
+        "repeats must be at least 1",
+        "got 0",
+    ),
+    "d_source of 0": (
+        ("MultiHeadAttention", {"d_model": 6, "num_heads": 2, "d_source": 0}),
+        "d_source must be at least 1",
+        "got 0",
+    ),
     "d_k of 0": (("MultiHeadAttention", {"d_model": 6, "num_heads": 2, "d_k": 0}), "d_k", "got 0"),
     "d_out of 0": (
         ("MultiHeadAttention", {"d_model": 6, "num_heads": 2, "d_out": 0}),
@@ -533,6 +570,22 @@ KINDS = {
         "int(num_heads)",
     ),
     "heads of True": (mha(num_heads=True), "num_heads must be a whole number", "bool True"),
+    "heads of keys of 1.0": (
+        mha(num_kv_heads=1.0),
+        "num_kv_heads must be a whole number",
+        "float 1.0",
+    ),
+    "rotate of a number": (mha(rotate=3), "rotate must be a function (x, positions) -> x", "int 3"),
+    "rotate of a new layer": (
+        ("MultiHeadAttention", {"d_model": 6, "num_heads": 2, "rotate": "half"}),
+        "rotate must be a function (x, positions) -> x or None",
+        "str 'half'",
+    ),
+    "repeats of True": (
+        ("repeat_heads", {"x": zeros(2, 4, 6), "repeats": True}),
+        "repeats must be a whole number",
+    ),
+    "list of repeated heads": (("repeat_heads", {"x": [[[1.0]]], "repeats": 2}), "x must be a"),
     "d_v of text": (
         ("MultiHeadAttention", {"d_model": 6, "num_heads": 2, "d_v": "3"}),
         "d_v must be a whole number",
@@ -856,6 +909,52 @@ def test_what_a_layer_reads_must_be_as_wide_as_it_expects(backend):
                 row_by_row(backend.array(zeros(*shape)))
         with pytest.raises(ValueError, match=r"x must have at least 1 axes, \(\.\.\., d_model\)"):
             row_by_row(backend.array(np.array(1.0)))
+
+
+def test_sources_must_fit(backend):
+    wide = {"W_K": zeros(10, 15), "W_V": zeros(10, 6)}
+    layer, narrow = call(backend, mha(**wide)), call(backend, mha())
+    x, source = backend.arrays(zeros(2, 4, 12), zeros(2, 5, 10))
+    for read in (layer, layer.attention_weights, layer.attention_scores, layer.head_contributions):
+        with pytest.raises(ValueError, match=r"source must be given.* d_source = 10 .*= 12 wide"):
+            read(x)
+        with pytest.raises(ValueError, match=r"source must be d_source = 10 wide .*\(2, 4, 12\)"):
+            read(x, x)
+        with pytest.raises(
+            ValueError, match=r"source must hold at least one token, got .*\(0, 10\)"
+        ):
+            read(x, backend.array(zeros(0, 10)))
+        with pytest.raises(ValueError, match=r"source must have at least 2 axes.* n, d_source"):
+            read(x, backend.array(zeros(10)))
+        with pytest.raises(ValueError, match=r"leading axes .* query \(2, 3\), key \(4, 3\)"):
+            read(x, backend.array(zeros(4, 5, 10)))
+        with pytest.raises(TypeError, match=r"source must be .*got .*list"):
+            read(x, [[0.0] * 10])
+        with pytest.raises(TypeError, match=r"all must have one dtype, got .*source .*float32"):
+            read(x, backend.array(zeros(5, 10), "float32"))
+    for read in (layer, layer.head_contributions):
+        with pytest.raises(ValueError, match=r"source must be given.* the keys are made of x too"):
+            read(x, None, source)
+        with pytest.raises(ValueError, match=r"value_source must be d_source = 10 wide"):
+            read(x, source, x)
+        with pytest.raises(
+            ValueError, match=r"value_source must hold one token for each key, .*5,"
+        ):
+            read(x, source, source[:, :3])
+    with pytest.raises(ValueError, match=r"value_source must hold one token for each key, .*= 4,"):
+        narrow(x, None, x[:, :3])
+
+
+def test_what_rotate_returns_must_fit(backend):
+    other = "float32"
+    for rotate, kind, said in (
+        (lambda x, positions: x[..., :2], ValueError, r"rotate must return x in its shape .*, 5\)"),
+        (lambda x, positions: backend.array(back(x), other), TypeError, r"rotate\(x, positions\) "),
+        (lambda x, positions: None, TypeError, r"rotate\(x, positions\) must be a"),
+    ):
+        layer = call(backend, mha(rotate=rotate))
+        with pytest.raises(kind, match=said):
+            layer(backend.array(zeros(4, 12)))
 
 
 # ---- patterns ------------------------------------------------------------------------------------

@@ -65,24 +65,29 @@ def test_one_head_and_heads_of_one(backend):
 # ---- the layer -----------------------------------------------------------------------------------
 
 
-def by_hand(x, w, mask, bias, num_heads=3):
-    """(weights, output) of the layer in float64, one head after the other.
+def by_hand(x, w, mask, bias, num_heads=3, num_kv_heads=3, source=None, value_source=None):
+    """(scores, weights, what each head adds, output) in float64, one head after the other.
 
     mask and bias have an axis for the heads.
     """
-    widths = {n: w[f"W_{n}"].shape[1] // num_heads for n in "QKV"}
-    found, read = [], []
+    source = x if source is None else source
+    value_source = source if value_source is None else value_source
+    found = []
     for h in range(num_heads):
-        query, key, value = (
-            x @ w[f"W_{n}"][:, h * d : (h + 1) * d] + w[f"b_{n}"][h * d : (h + 1) * d]
-            for n, d in widths.items()
+        projected = []
+        for letter, tokens in zip("QKV", (x, source, value_source)):
+            there = num_heads if letter == "Q" else num_kv_heads
+            d = w[f"W_{letter}"].shape[1] // there
+            at = h if letter == "Q" else h // (num_heads // num_kv_heads)
+            columns = slice(at * d, (at + 1) * d)
+            projected.append(tokens @ w[f"W_{letter}"][:, columns] + w[f"b_{letter}"][columns])
+        scores, weights_, read = reference.attention(
+            *projected, mask[..., h, :, :], bias[..., h, :, :]
         )
-        _, weights_, output = reference.attention(
-            query, key, value, mask[..., h, :, :], bias[..., h, :, :]
-        )
-        found.append(weights_)
-        read.append(output)
-    return np.stack(found, axis=-3), np.concatenate(read, axis=-1) @ w["W_O"] + w["b_O"]
+        rows = slice(h * read.shape[-1], (h + 1) * read.shape[-1])
+        found.append((scores, weights_, read @ w["W_O"][rows]))
+    scores, weights_, added = (np.stack(parts, axis=-3) for parts in zip(*found))
+    return scores, weights_, added, added.sum(axis=-3) + w["b_O"]
 
 
 def some_mask():
@@ -110,7 +115,7 @@ def test_layer(twin, generator, name, with_bias):
     rounded = dict(zip(w, twin.rounded(*w.values())))
     full = np.broadcast_to(MASKS[name], (2, 3, 4, 4))
     rounded_x, rounded_bias = twin.rounded(x, bias)
-    expected_weights, expected = by_hand(rounded_x, rounded, full, rounded_bias[None])
+    _, expected_weights, _, expected = by_hand(rounded_x, rounded, full, rounded_bias[None])
 
     given = {key: twin.array(v) for key, v in w.items() if with_bias or key.startswith("W")}
     mha = twin.lib.MultiHeadAttention.from_weights(**given, num_heads=3)
@@ -121,6 +126,134 @@ def test_layer(twin, generator, name, with_bias):
     assert_near(found, expected, dtype=twin.dtype)
     found = mha.attention_weights(x, **options)
     assert_near(found, expected_weights, dtype=twin.computed, rounded=twin.dtype)
+
+
+# d_model 12, d_source 10, six heads of d_k 5 and d_v 2, d_out 7
+def shared(num_kv_heads):
+    """Shapes for six heads of queries that share this many heads of keys."""
+    shapes = {"W_Q": (12, 30), "W_K": (10, 5 * num_kv_heads), "W_V": (10, 2 * num_kv_heads)}
+    biases = {name.replace("W", "b"): (width,) for name, (_, width) in shapes.items()}
+    return shapes | {"W_O": (12, 7)} | biases | {"b_O": (7,)}
+
+
+def cross_mask():
+    """By item and head, 4 queries and 5 keys; query 1 reads nothing, key 2 is read by nobody."""
+    mask = np.random.default_rng(3).random((2, 6, 4, 5)) < 0.7
+    mask[..., 1, :] = mask[..., 2] = False
+    return mask
+
+
+@pytest.mark.parametrize("num_kv_heads", [6, 2, 1])
+@pytest.mark.parametrize("values_apart", [True, False])
+def test_cross_attention_with_shared_heads(twin, generator, num_kv_heads, values_apart):
+    w = weights(generator, shared(num_kv_heads))
+    x, source = generator.normal(size=(2, 4, 12)), generator.normal(size=(2, 5, 10))
+    bias, sources = generator.normal(size=(6, 4, 5)), [source]
+    if values_apart:
+        sources.append(generator.normal(size=(5, 10)))  # the same for both items
+    rounded_x, rounded_bias, *rounded_sources = twin.rounded(x, bias, *sources)
+    scores, weights_, added, output = by_hand(
+        rounded_x,
+        dict(zip(w, twin.rounded(*w.values()))),
+        cross_mask(),
+        rounded_bias,
+        6,
+        num_kv_heads,
+        *rounded_sources,
+    )
+    mha = twin.lib.MultiHeadAttention.from_weights(
+        **twin.named(w), num_heads=6, num_kv_heads=num_kv_heads
+    )
+    x, bias, mask, *sources = twin.arrays(x, bias, cross_mask(), *sources)
+    options = {"mask": mask, "bias": bias}
+    assert_near(mha(x, *sources, **options), output, dtype=twin.dtype)
+    assert_near(mha.head_contributions(x, *sources, **options), added, dtype=twin.dtype)
+    found = mha.attention_weights(x, sources[0], **options)
+    assert_near(found, weights_, dtype=twin.computed, rounded=twin.dtype)
+    found = mha.attention_scores(x, sources[0], bias=bias)
+    assert_near(found, scores, dtype=twin.computed, rounded=twin.dtype)
+
+
+def test_keys_are_made_of_x_and_values_of_what_keys_are_made_of(backend, generator):
+    mha = backend.lib.MultiHeadAttention.from_weights(
+        **backend.named(weights(generator, ATTENTION)), num_heads=3
+    )
+    x, other, third = backend.arrays(*(generator.normal(size=(2, 4, 12)) for _ in range(3)))
+    for read in (mha, mha.head_contributions):
+        np.testing.assert_array_equal(back(read(x)), back(read(x, x, x)))
+        np.testing.assert_array_equal(back(read(x, other)), back(read(x, other, other)))
+        np.testing.assert_array_equal(back(read(x, None, other)), back(read(x, x, other)))
+        assert not np.allclose(back(read(x, other)), back(read(x, None, other)))
+        assert not np.allclose(back(read(x, other, third)), back(read(x, other)))
+    for read in (mha.attention_weights, mha.attention_scores):
+        np.testing.assert_array_equal(back(read(x)), back(read(x, x)))
+        assert not np.allclose(back(read(x)), back(read(x, other)))
+    for i, (found, tokens) in enumerate(zip(mha.project_heads(x, other, third), (x, other, third))):
+        np.testing.assert_array_equal(back(found), back(mha.project_heads(tokens)[i]))
+
+
+def test_what_the_heads_add_makes_the_output(exact, generator):
+    w = exact.named(weights(generator, shared(2)))
+    mha = exact.lib.MultiHeadAttention.from_weights(**w, num_heads=6, num_kv_heads=2)
+    x, source = exact.arrays(generator.normal(size=(4, 12)), generator.normal(size=(5, 10)))
+    added = back(mha.head_contributions(x, source, mask=causal))
+    assert added.shape == (6, 4, 7)
+    assert_near(mha(x, source, mask=causal), added.sum(axis=0) + back(w["b_O"]))
+    silent = dict(w)
+    silent["W_O"] = exact.array(np.where(np.arange(12)[:, None] // 2 == 4, back(w["W_O"]), 0))
+    one = exact.lib.MultiHeadAttention.from_weights(**silent, num_heads=6, num_kv_heads=2)
+    assert_near(one(x, source, mask=causal), added[4] + back(w["b_O"]))
+
+
+def test_repeated_heads_stand_in_a_row(backend):
+    x = np.arange(24).reshape(2, 3, 4, 1)
+    found = backend.lib.repeat_heads(backend.array(x), 2)
+    assert tuple(found.shape) == (2, 6, 4, 1)
+    for head in range(6):
+        np.testing.assert_array_equal(back(found)[:, head], x[:, head // 2])
+    np.testing.assert_array_equal(back(backend.lib.repeat_heads(backend.array(x), 1)), x)
+
+
+@needs_torch
+def test_repeated_heads_as_in_transformers(backend):
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    x = np.random.default_rng(0).normal(size=(2, 3, 4, 5))
+    expected = llama.repeat_kv(torch.from_numpy(x), 2)
+    np.testing.assert_array_equal(
+        back(backend.lib.repeat_heads(backend.array(x), 2)), back(expected)
+    )
+
+
+def turned(x, positions):
+    """A rotation that needs no library: each row times a number of its position."""
+    return x * (1 + positions[:, None] * 0.5)
+
+
+def test_rotate_gets_queries_and_keys_with_their_positions(exact, generator):
+    w = weights(generator, shared(2))
+    mha = exact.lib.MultiHeadAttention.from_weights(
+        **exact.named(w), num_heads=6, num_kv_heads=2, rotate=turned
+    )
+    x, source = generator.normal(size=(2, 4, 12)), generator.normal(size=(2, 5, 10))
+    query, key, value = (back(a) for a in mha.project_heads(*exact.arrays(x, source)))
+    query = query * np.array([1, 1.5, 2, 2.5])[:, None]
+    key = key * np.array([1, 1.5, 2, 2.5, 3])[:, None]
+    key, value = (a[:, [0, 0, 0, 1, 1, 1]] for a in (key, value))
+    scores, weights_, output = reference.attention(query, key, value)
+    x, source = exact.arrays(x, source)
+    assert_near(mha.attention_scores(x, source), scores)
+    assert_near(mha.attention_weights(x, source), weights_)
+    rows = np.swapaxes(output, 1, 2).reshape(2, 4, 12)
+    assert_near(mha(x, source), rows @ w["W_O"] + w["b_O"])
+
+
+def test_rotate_of_a_new_layer(backend, generator):
+    new = backend.lib.MultiHeadAttention(12, 3, rotate=turned, generator=backend.seeded())
+    same = backend.lib.MultiHeadAttention(12, 3, generator=backend.seeded())
+    assert new.rotate is turned
+    assert same.rotate is None
+    x = backend.array(generator.normal(size=(4, 12)), dtype_of(same.W_Q))
+    assert not np.allclose(back(new.attention_weights(x)), back(same.attention_weights(x)))
 
 
 def test_the_heads_can_be_read(twin, generator):
@@ -193,6 +326,10 @@ NAMES = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
             {"d_k": 5, "d_v": 2, "d_out": 7},
             [(12, 15), (12, 15), (12, 6), (6, 7), (15,), (15,), (6,), (7,)],
         ),
+        (
+            {"num_kv_heads": 1, "d_source": 10},
+            [(12, 12), (10, 4), (10, 4), (12, 12), (12,), (4,), (4,), (12,)],
+        ),
         ({"projection_bias": False}, [(12, 12)] * 4 + [None] * 4),
     ],
     ids=str,
@@ -204,8 +341,13 @@ def test_a_new_layer_has_these_shapes(backend, options, shapes):
     for x in found[4:]:
         assert x is None or not back(x).any()
     x = backend.array(np.ones((4, 12)), dtype=dtype_of(found[0]))
-    assert tuple(mha(x).shape) == (4, shapes[3][1])
-    assert dtype_of(mha(x)) == dtype_of(found[0]) == ("float32" if backend.is_torch else "float64")
+    source = backend.array(np.ones((5, shapes[1][0])), dtype=dtype_of(found[0]))
+    assert tuple(mha(x, source).shape) == (4, shapes[3][1])
+    assert (
+        dtype_of(mha(x, source))
+        == dtype_of(found[0])
+        == ("float32" if backend.is_torch else "float64")
+    )
 
 
 def test_a_new_layer_is_drawn_from_the_generator(backend):
@@ -296,6 +438,29 @@ def test_against_torchs_own_layer(backend, generator, how):
     here = None if here is None else backend.array(here)
     assert_near(mha(backend.array(x), mask=here), back(expected))
     assert_near(mha.attention_weights(backend.array(x), mask=here), back(expected_weights))
+
+
+@needs_torch
+def test_cross_attention_against_torchs_own_layer(backend, generator):
+    w = weights(generator, SQUARE | {"W_K": (10, 12), "W_V": (10, 12)})
+    x, source, other = (generator.normal(size=s) for s in ((2, 4, 12), (2, 5, 10), (2, 5, 10)))
+    mask = np.tri(4, 5, 1, dtype=bool)
+    theirs = torch.nn.MultiheadAttention(
+        12, 3, kdim=10, vdim=10, batch_first=True, dtype=torch.float64
+    )
+    state = {f"{n}_proj_weight": w[f"W_{n.upper()}"].T for n in "qkv"}
+    state |= {"in_proj_bias": np.concatenate([w["b_Q"], w["b_K"], w["b_V"]])}
+    state |= {"out_proj.weight": w["W_O"].T, "out_proj.bias": w["b_O"]}
+    theirs.load_state_dict({name: torch.tensor(a) for name, a in state.items()})
+    expected, expected_weights = theirs(
+        *map(torch.from_numpy, (x, source, other)),
+        attn_mask=torch.from_numpy(~mask),
+        average_attn_weights=False,
+    )
+    mha = backend.lib.MultiHeadAttention.from_weights(**backend.named(w), num_heads=3)
+    x, source, other, mask = backend.arrays(x, source, other, mask)
+    assert_near(mha(x, source, other, mask=mask), back(expected))
+    assert_near(mha.attention_weights(x, source, mask=mask), back(expected_weights))
 
 
 @needs_torch

@@ -27,6 +27,7 @@ needs_torch = pytest.mark.skipif(torch is None, reason="needs torch")
 
 # What the twins do not share, and why.
 ONLY_IN_TORCH = {"best_device": "NumPy has one place to compute"}
+PARAMETERS_ONLY_IN_TORCH = {"dropout": "there is no training in NumPy"}
 LAST_IN_TORCH = {"device": "torch creates tensors on a device"}
 OTHER_FILES = {"_arrays.py", "_tensors.py", "devices.py"}
 
@@ -44,7 +45,7 @@ def parameters(function):
 
 
 def without_device(function):
-    found = parameters(function)
+    found = [p for p in parameters(function) if p[0] not in PARAMETERS_ONLY_IN_TORCH]
     if found and found[-1][0] in LAST_IN_TORCH:
         assert found.pop() == ("device", inspect.Parameter.KEYWORD_ONLY, None)
     return found
@@ -153,6 +154,14 @@ def block(lib, arrays, norm):
     return lib.TransformerBlock.from_parts(*made, norm=norm)
 
 
+def cached(lib, key, value, next_key, next_value):
+    """Keys and values after two steps, in one array."""
+    cache = lib.KeyValueCache()
+    cache.append(key, value)
+    key, value = cache.append(next_key, next_value)
+    return (key[..., :1] * value).sum(-2)
+
+
 def drawn(*shapes):
     return lambda generator: [generator.normal(size=shape) for shape in shapes]
 
@@ -180,6 +189,9 @@ def some_positions(generator):
     return [np.array([[3, 0, 7], [-2, 5, 40]])]
 
 
+# d_model 12, d_source 10, six heads of d_k 5 and d_v 2, two heads of keys, d_out 7
+GROUPED = {"W_Q": (12, 30), "W_K": (10, 10), "W_V": (10, 4), "W_O": (12, 7)}
+GROUPED |= {"b_Q": (30,), "b_K": (10,), "b_V": (4,), "b_O": (7,)}
 BLOCK = (ATTENTION, FEED_FORWARD, NORM, NORM)
 # For each name: how to call it, and with what. The first array decides the dtype of the result.
 CALLS = {
@@ -217,12 +229,26 @@ CALLS = {
     ),
     "project": (lambda lib, x, W, b: lib.project(x, W, b), drawn((2, 4, 5), (5, 7), (7,))),
     "split_heads": (lambda lib, x: lib.split_heads(x, 3), drawn((2, 4, 6))),
+    "repeat_heads": (lambda lib, x: lib.repeat_heads(x, 3), drawn((2, 3, 4, 5))),
     "merge_heads": (lambda lib, x: lib.merge_heads(x), drawn((2, 3, 4, 5))),
     "MultiHeadAttention": (
         lambda lib, x, *w: layer(lib, "MultiHeadAttention", ATTENTION, w, num_heads=3)(
             x, mask=causal
         ),
         with_weights(ATTENTION),
+    ),
+    "MultiHeadAttention, cross and grouped": (
+        lambda lib, x, source, *w: layer(
+            lib, "MultiHeadAttention", GROUPED, w, num_heads=6, num_kv_heads=2
+        )(x, source, mask=causal),
+        lambda generator: [
+            *(generator.normal(size=s) for s in ((2, 4, 12), (2, 5, 10))),
+            *weights(generator, GROUPED).values(),
+        ],
+    ),
+    "KeyValueCache": (
+        lambda lib, *arrays: cached(lib, *arrays),
+        drawn((2, 3, 4, 5), (2, 3, 4, 6), (2, 3, 1, 5), (2, 3, 1, 6)),
     ),
     "layer_norm": (lambda lib, x, w, b: lib.layer_norm(x, w, b, 0.1), drawn((2, 4, 5), (5,), (5,))),
     "rms_norm": (lambda lib, x, w: lib.rms_norm(x, w, 0.1), drawn((2, 4, 5), (5,))),

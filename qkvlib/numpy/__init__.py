@@ -23,7 +23,14 @@ from qkvlib.numpy.blocks import (
 from qkvlib.numpy.initialization import xavier_normal, xavier_uniform
 from qkvlib.numpy.masks import causal_mask, padding_mask, window_mask
 from qkvlib.numpy.models import Encoder, Trace
-from qkvlib.numpy.multihead import MultiHeadAttention, merge_heads, project, split_heads
+from qkvlib.numpy.multihead import (
+    KeyValueCache,
+    MultiHeadAttention,
+    merge_heads,
+    project,
+    repeat_heads,
+    split_heads,
+)
 from qkvlib.numpy.positions import (
     interleaved_to_half,
     learned_positions,
@@ -34,6 +41,7 @@ from qkvlib.numpy.positions import (
 __all__ = [
     "Encoder",
     "FeedForward",
+    "KeyValueCache",
     "LayerNorm",
     "MultiHeadAttention",
     "RMSNorm",
@@ -53,6 +61,7 @@ __all__ = [
     "padding_mask",
     "project",
     "relu",
+    "repeat_heads",
     "rms_norm",
     "rotary_angles",
     "rotate",

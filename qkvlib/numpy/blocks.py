@@ -328,7 +328,7 @@ class TransformerBlock:
 
     @classmethod
     def from_parts(cls, attention, feed_forward, attention_norm, feed_forward_norm, *, norm="pre"):
-        """A block of these parts: `attention(x, mask=, bias=)`, the others functions of x."""
+        """A block of these parts, functions of x; attention takes `mask`, `bias`, `cache` too."""
         self = cls.__new__(cls)
         self._take(attention, feed_forward, attention_norm, feed_forward_norm, norm)
         return self
@@ -339,12 +339,13 @@ class TransformerBlock:
         self.feed_forward, self.feed_forward_norm = feed_forward, feed_forward_norm
         self.norm = norm
 
-    def __call__(self, x, *, mask=None, bias=None):
-        """x `(..., n, d_model)` -> the same shape; mask, bias as in `MultiHeadAttention`."""
+    def __call__(self, x, *, mask=None, bias=None, cache=None):
+        """x `(..., n, d_model)` -> the same shape; the rest as in `MultiHeadAttention`."""
         if self.norm == "pre":
-            x = x + self.attention(self.attention_norm(x), mask=mask, bias=bias)
+            seen = self.attention_norm(x)
+            x = x + self.attention(seen, mask=mask, bias=bias, cache=cache)
             return x + self.feed_forward(self.feed_forward_norm(x))
-        x = self.attention_norm(x + self.attention(x, mask=mask, bias=bias))
+        x = self.attention_norm(x + self.attention(x, mask=mask, bias=bias, cache=cache))
         return self.feed_forward_norm(x + self.feed_forward(x))
 
     def attention_weights(self, x, *, mask=None, bias=None):

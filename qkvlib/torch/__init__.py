@@ -24,7 +24,14 @@ from qkvlib.torch.devices import best_device
 from qkvlib.torch.initialization import xavier_normal, xavier_uniform
 from qkvlib.torch.masks import causal_mask, padding_mask, window_mask
 from qkvlib.torch.models import Encoder, Trace
-from qkvlib.torch.multihead import MultiHeadAttention, merge_heads, project, split_heads
+from qkvlib.torch.multihead import (
+    KeyValueCache,
+    MultiHeadAttention,
+    merge_heads,
+    project,
+    repeat_heads,
+    split_heads,
+)
 from qkvlib.torch.positions import (
     interleaved_to_half,
     learned_positions,
@@ -35,6 +42,7 @@ from qkvlib.torch.positions import (
 __all__ = [
     "Encoder",
     "FeedForward",
+    "KeyValueCache",
     "LayerNorm",
     "MultiHeadAttention",
     "RMSNorm",
@@ -55,6 +63,7 @@ __all__ = [
     "padding_mask",
     "project",
     "relu",
+    "repeat_heads",
     "rms_norm",
     "rotary_angles",
     "rotate",

@@ -5,7 +5,11 @@ from torch import nn
 
 from qkvlib import _checks
 from qkvlib.torch._tensors import check_floating, check_tensor, shape_of
-from qkvlib.torch.attention import attention_weights, scaled_dot_product_attention
+from qkvlib.torch.attention import (
+    attention_scores,
+    attention_weights,
+    scaled_dot_product_attention,
+)
 from qkvlib.torch.initialization import check_generator, xavier_uniform
 
 
@@ -64,26 +68,130 @@ def merge_heads(x):
     return x.transpose(-3, -2).flatten(-2)
 
 
+def repeat_heads(x, repeats):
+    """Each head `repeats` times in a row: `(..., h, n, d)` -> `(..., h * repeats, n, d)`.
+
+    So heads of keys and values that several heads of queries share stand beside each of them.
+    x: tensor of any dtype with at least 3 axes, else `ValueError`; repeats: at least 1.
+
+    Source: Ainslie et al. 2023, "GQA: Training Generalized Multi-Query Transformer Models from
+    Multi-Head Checkpoints", figure 2.
+
+    >>> repeat_heads(torch.tensor([[[1, 2]], [[3, 4]]]), 2)
+    tensor([[[1, 2]],
+    <BLANKLINE>
+            [[1, 2]],
+    <BLANKLINE>
+            [[3, 4]],
+    <BLANKLINE>
+            [[3, 4]]])
+    """
+    check_tensor("x", x)
+    _checks.check_axes("x", shape_of(x), 3, "(..., h, n, d)")
+    repeats = _checks.check_count("repeats", repeats)
+    return x if repeats == 1 else x.repeat_interleave(repeats, dim=-3)
+
+
+class KeyValueCache:
+    """The keys and values of all tokens so far, so that a text can be read token by token.
+
+    Pass one to each layer, `mha(x, cache=cache)`, with the tokens that come next: their queries
+    meet the keys of all tokens so far. Keys are kept as they are attended to, rotated, and not
+    repeated for the heads that share them.
+
+    `len(cache)`: how many tokens it holds. `cache.key (..., h, n, d_k)` and
+    `cache.value (..., h, n, d_v)`: what it holds, as views; None in a new cache.
+
+    Source: Shazeer 2019, "Fast Transformer Decoding: One Write-Head is All You Need",
+    section 2.4, where keys and values of the tokens before are kept too.
+
+    >>> cache = KeyValueCache()
+    >>> key, value = cache.append(torch.zeros(3, 4, 2), torch.zeros(3, 4, 5))
+    >>> key, value = cache.append(torch.ones(3, 1, 2), torch.ones(3, 1, 5))
+    >>> len(cache), tuple(key.shape), tuple(value.shape)
+    (5, (3, 5, 2), (3, 5, 5))
+    """
+
+    def __init__(self):
+        self._length, self._keys, self._values = 0, None, None
+
+    def __len__(self):
+        return self._length
+
+    @property
+    def key(self):
+        """The keys so far, or None."""
+        return None if self._keys is None else self._keys[..., : self._length, :]
+
+    @property
+    def value(self):
+        """The values so far, or None."""
+        return None if self._values is None else self._values[..., : self._length, :]
+
+    def append(self, key, value):
+        """Take in the next tokens; returns the keys and values of all tokens so far.
+
+        key `(..., n, d_k)`, value `(..., n, d_v)`: copied. The room for them doubles when it is
+        full, so that what is held is not moved again for each token; while torch records
+        gradients, which flow through a cache too, all are copied each time instead.
+
+        Raises `ValueError` for shapes and `TypeError` for dtypes other than those in the cache.
+        """
+        held = {} if self._keys is None else {"cache.key": self.key, "cache.value": self.value}
+        check_floating(key=key, value=value, **held)
+        _checks.check_entry(*map(shape_of, (key, value)), [*map(shape_of, held.values())] or None)
+        self._keys = _joined(self._keys, self._length, key)
+        self._values = _joined(self._values, self._length, value)
+        self._length += key.shape[-2]
+        return self.key, self.value
+
+    def truncate(self, length):
+        """Forget all but the first `length` tokens."""
+        self._length = _checks.check_length(length, self._length)
+
+
+def _joined(rows, filled, new):
+    """The first `filled` of `rows`, then the `new` ones, in twice the room where it is full."""
+    rows = new[..., :0, :] if rows is None else rows
+    if torch.is_grad_enabled():  # what gradients are computed from must not be written to
+        return torch.cat([rows[..., :filled, :], new], dim=-2)
+    stop = filled + new.shape[-2]
+    if stop > rows.shape[-2]:
+        held = rows[..., :filled, :]
+        rows = new.new_empty(*new.shape[:-2], max(stop, 2 * filled), new.shape[-1])
+        rows[..., :filled, :] = held
+    rows[..., filled:stop, :] = new
+    return rows
+
+
 class MultiHeadAttention(nn.Module):
     """Several heads that attend side by side, and a matrix that mixes what they found.
 
-    d_model: width of input and, by default, output (`d_out`). d_k, d_v: widths of one head's
+    d_model: width of what queries are made of. d_source: width of what keys and values are made
+    of, d_out: width of the output, both by default `d_model`. d_k, d_v: widths of one head's
     queries and keys, and of its values, by default `d_model // num_heads`, which must divide.
+    num_kv_heads: heads of keys and values, by default `num_heads`. Fewer are shared, each by as
+    many heads of queries in a row: "grouped-query" attention, "multi-query" with one.
     projection_bias: whether each of the four projections adds a bias, at first zero.
+    rotate: a function `(x, positions) -> x`, applied to queries and keys `(..., h, n, d_k)` at
+    positions `(n,)`, an integer tensor that counts from 0, or on from what a cache holds.
     generator: a `torch.Generator` for the weights, Xavier uniform, in torch's default dtype.
 
     The projections are four `nn.Linear`, `query`, `key`, `value` and `output`, which keep
-    their weights transposed. `W_Q`, `W_K` `(d_model, h*d_k)`, `W_V` `(d_model, h*d_v)`, `W_O`
-    `(h*d_v, d_out)` and `b_Q`, `b_K`, `b_V`, `b_O` read them as the NumPy twin has them.
+    their weights transposed. `W_Q (d_model, h*d_k)`, `W_K (d_source, h_kv*d_k)`,
+    `W_V (d_source, h_kv*d_v)`, `W_O (h*d_v, d_out)` and `b_Q`, `b_K`, `b_V`, `b_O` read them as
+    the NumPy twin has them.
 
     Raises `ValueError` or `TypeError` for sizes that do not fit, by name.
 
-    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2.
+    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2; shared keys: Ainslie
+    et al. 2023, "GQA: Training Generalized Multi-Query Transformer Models from Multi-Head
+    Checkpoints", section 2.2; rotate: Su et al. 2021, "RoFormer", section 3.2.
 
     >>> mha = MultiHeadAttention(8, 2, generator=torch.Generator().manual_seed(0))
-    >>> x = torch.ones(3, 8)
-    >>> tuple(mha(x).shape), tuple(mha.attention_weights(x).shape)
-    ((3, 8), (2, 3, 3))
+    >>> x, source = torch.ones(3, 8), torch.ones(4, 8)
+    >>> tuple(mha(x, source).shape), tuple(mha.attention_weights(x, source).shape)
+    ((3, 8), (2, 3, 4))
     """
 
     def __init__(
@@ -91,19 +199,26 @@ class MultiHeadAttention(nn.Module):
         d_model,
         num_heads,
         *,
+        num_kv_heads=None,
         d_k=None,
         d_v=None,
         d_out=None,
+        d_source=None,
         projection_bias=True,
+        rotate=None,
         generator=None,
         device=None,
     ):
         super().__init__()
         d_model = _checks.check_count("d_model", d_model)
         h = self.num_heads = _checks.check_count("num_heads", num_heads)
+        h_kv = self.num_kv_heads = _checks.key_heads(num_kv_heads, h)
         d_k = _checks.head_width("d_k", d_k, d_model, h)
         d_v = _checks.head_width("d_v", d_v, d_model, h)
         d_out = d_model if d_out is None else _checks.check_count("d_out", d_out)
+        d_source = d_model if d_source is None else _checks.check_count("d_source", d_source)
+        _checks.check_rotate(rotate)
+        self.rotate = rotate
         generator = check_generator(generator)
 
         def linear(fan_in, fan_out):
@@ -111,12 +226,26 @@ class MultiHeadAttention(nn.Module):
             return linear_from(W, torch.zeros(fan_out, device=device) if projection_bias else None)
 
         self.query = linear(d_model, h * d_k)
-        self.key = linear(d_model, h * d_k)
-        self.value = linear(d_model, h * d_v)
+        self.key = linear(d_source, h_kv * d_k)
+        self.value = linear(d_source, h_kv * d_v)
         self.output = linear(h * d_v, d_out)
 
     @classmethod
-    def from_weights(cls, W_Q, W_K, W_V, W_O, *, num_heads, b_Q=None, b_K=None, b_V=None, b_O=None):
+    def from_weights(
+        cls,
+        W_Q,
+        W_K,
+        W_V,
+        W_O,
+        *,
+        num_heads,
+        num_kv_heads=None,
+        b_Q=None,
+        b_K=None,
+        b_V=None,
+        b_O=None,
+        rotate=None,
+    ):
         """A layer with these weights (shapes as in the class; copied, in their dtype).
 
         Raises `ValueError` for shapes that do not fit together, `TypeError` for anything but
@@ -129,46 +258,114 @@ class MultiHeadAttention(nn.Module):
         given = {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}
         given |= {"b_Q": b_Q, "b_K": b_K, "b_V": b_V, "b_O": b_O}
         check_floating(**{name: w for name, w in given.items() if w is not None or name[0] == "W"})
-        _checks.check_head_weights({name: shape_of(w) for name, w in given.items()}, num_heads)
+        shapes = {name: shape_of(w) for name, w in given.items()}
+        _checks.check_rotate(rotate)
         self = cls.__new__(cls)
         nn.Module.__init__(self)
-        self.num_heads = int(num_heads)
+        self.num_heads, self.num_kv_heads = _checks.check_head_weights(
+            shapes, num_heads, num_kv_heads
+        )
+        self.rotate = rotate
         self.query = linear_from(W_Q, b_Q)
         self.key = linear_from(W_K, b_K)
         self.value = linear_from(W_V, b_V)
         self.output = linear_from(W_O, b_O)
         return self
 
-    def forward(self, x, *, mask=None, bias=None):
-        """The output `(..., n, d_out)` of `x (..., n, d_model)`.
+    def forward(self, x, source=None, value_source=None, *, mask=None, bias=None, cache=None):
+        """The output `(..., n_query, d_out)` for `x (..., n_query, d_model)`.
 
-        mask, bias: as in `scaled_dot_product_attention`, for scores `(..., h, n, n)`; a
-        padding mask needs the head axis, `padding_mask(lengths, n)[:, None]`.
+        source `(..., n_key, d_source)`: what keys and values are made of, by default x itself;
+        value_source `(..., n_key, d_source)`: what values are made of, by default what keys are.
+        mask, bias: as in `scaled_dot_product_attention`, for scores `(..., h, n_query, n_key)`; a
+        padding mask needs the head axis, `padding_mask(lengths, n_key)[:, None]`.
+        cache: a `KeyValueCache` of the tokens before x, without a source. The tokens of x are
+        added to it, and `n_key` counts all that it then holds. A causal mask is still needed
+        where x holds several tokens. A call that raises leaves the cache as it was.
         """
-        query, key, value = self.project_heads(x)
-        heads = scaled_dot_product_attention(query, key, value, mask=mask, bias=bias)
+        query, key, value = self._heads(x, source, value_source, cache)
+        try:
+            heads = scaled_dot_product_attention(query, key, value, mask=mask, bias=bias)
+        except Exception:
+            if cache is not None:
+                cache.truncate(len(cache) - x.shape[-2])
+            raise
         return self.output(merge_heads(heads))
 
-    def attention_weights(self, x, *, mask=None, bias=None):
-        """The weights of each head, `(..., h, n, n)`; arguments as for the output."""
-        query, key, _ = self.project_heads(x)
+    def attention_scores(self, x, source=None, *, bias=None):
+        """The scores of each head before any mask, `(..., h, n_query, n_key)`."""
+        query, key, _ = self._heads(x, source)
+        return attention_scores(query, key, bias=bias)
+
+    def attention_weights(self, x, source=None, *, mask=None, bias=None):
+        """The weights of each head, `(..., h, n_query, n_key)`; arguments as for the output."""
+        query, key, _ = self._heads(x, source)
         return attention_weights(query, key, mask=mask, bias=bias)
 
-    def project_heads(self, x):
-        """Query, key and value of each head, `(..., h, n, d)`, from `x (..., n, d_model)`."""
-        check_floating(x=x, W_Q=self.W_Q)
-        _checks.check_tokens(shape_of(x), self.query.in_features)
-        return tuple(
-            split_heads(linear(x), self.num_heads) for linear in (self.query, self.key, self.value)
+    def head_contributions(self, x, source=None, value_source=None, *, mask=None, bias=None):
+        """What each head adds to the output, `(..., h, n_query, d_out)`; arguments as for it.
+
+        Their sum over the heads, plus `b_O`, is the output: head `i` alone meets the rows
+        `i*d_v` to `(i+1)*d_v` of `W_O`.
+
+        Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", where
+        heads are independent and additive.
+
+        >>> mha = MultiHeadAttention(8, 2, generator=torch.Generator().manual_seed(0))
+        >>> x = torch.ones(3, 8)
+        >>> torch.allclose(mha.head_contributions(x).sum(dim=-3) + mha.b_O, mha(x), atol=1e-6)
+        True
+        """
+        query, key, value = self._heads(x, source, value_source)
+        heads = scaled_dot_product_attention(query, key, value, mask=mask, bias=bias)
+        return heads @ self.W_O.unflatten(0, (self.num_heads, -1))
+
+    def project_heads(self, x, source=None, value_source=None):
+        """Query `(..., h, n_query, d_k)`, key and value `(..., h_kv, n_key, d)` of each head.
+
+        x, source, value_source: as for the output. Nothing is rotated or repeated yet.
+        """
+        given = {"x": x, "source": source, "value_source": value_source}
+        given = {name: a for name, a in given.items() if a is not None or name == "x"}
+        check_floating(**given, W_Q=self.W_Q)
+        _checks.check_sources(
+            *map(shape_of, (x, source, value_source)), self.query.in_features, self.key.in_features
+        )
+        source = x if source is None else source
+        value_source = source if value_source is None else value_source
+        return (
+            split_heads(self.query(x), self.num_heads),
+            split_heads(self.key(source), self.num_kv_heads),
+            split_heads(self.value(value_source), self.num_kv_heads),
         )
 
+    def _heads(self, x, source=None, value_source=None, cache=None):
+        """Query, key and value as they meet: rotated, after those before them, one a head."""
+        if cache is not None:
+            _checks.check_cache(cache, KeyValueCache, source, value_source)
+        query, key, value = self.project_heads(x, source, value_source)
+        if self.rotate is not None:
+            start = 0 if cache is None else len(cache)
+            query, key = self._rotated(query, start), self._rotated(key, start)
+        if cache is not None:
+            key, value = cache.append(key, value)
+        repeats = self.num_heads // self.num_kv_heads
+        return query, repeat_heads(key, repeats), repeat_heads(value, repeats)
+
+    def _rotated(self, x, start):
+        """`x (..., h, n, d_k)` rotated, its first token at position `start`."""
+        rotated = self.rotate(x, torch.arange(start, start + x.shape[-2], device=x.device))
+        check_floating(**{"x": x, "rotate(x, positions)": rotated})
+        _checks.check_rotated(shape_of(x), shape_of(rotated))
+        return rotated
+
     W_Q = property(lambda self: self.query.weight.T, doc="`(d_model, h*d_k)`")
-    W_K = property(lambda self: self.key.weight.T, doc="`(d_model, h*d_k)`")
-    W_V = property(lambda self: self.value.weight.T, doc="`(d_model, h*d_v)`")
+    W_K = property(lambda self: self.key.weight.T, doc="`(d_source, h_kv*d_k)`")
+    W_V = property(lambda self: self.value.weight.T, doc="`(d_source, h_kv*d_v)`")
     W_O = property(lambda self: self.output.weight.T, doc="`(h*d_v, d_out)`")
     b_Q = property(lambda self: self.query.bias, doc="`(h*d_k,)` or None")
-    b_K = property(lambda self: self.key.bias, doc="`(h*d_k,)` or None")
-    b_V = property(lambda self: self.value.bias, doc="`(h*d_v,)` or None")
+    b_K = property(lambda self: self.key.bias, doc="`(h_kv*d_k,)` or None")
+    b_V = property(lambda self: self.value.bias, doc="`(h_kv*d_v,)` or None")
     b_O = property(lambda self: self.output.bias, doc="`(d_out,)` or None")
 
 
