@@ -35,7 +35,7 @@ QUIET = {
 
 def main():
     arguments, rest = command_line().parse_known_args()
-    if rest and arguments.command not in (test, refresh, bench):
+    if rest and arguments.command not in (test, refresh, bench, mutants):
         command_line().error(f"unrecognized arguments: {' '.join(rest)}")
     os.chdir(ROOT)
     try:
@@ -49,7 +49,7 @@ def main():
 def command_line():
     parser = argparse.ArgumentParser(description="Build, test and edit the book.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in [book, test, serve, lab, refresh, bench, ci]:
+    for command in [book, test, serve, lab, refresh, bench, mutants, ci]:
         about = command.__doc__.splitlines()[0]
         added = commands.add_parser(command.__name__, help=about, description=about)
         added.set_defaults(command=command)
@@ -147,6 +147,12 @@ def refresh(python, *notebooks):
 def bench(python, *names):
     """measure speed and memory against other libraries, and store the table"""
     run(python, "-m", "tools.bench", *names)
+
+
+def mutants(python, *names):
+    """break the code on purpose, line by line, and count what the tests notice"""
+    run(python, "-m", "pip", "install", "--quiet", "-r", "requirements-mutants.txt")
+    run(python, "-m", "tools.mutants", *names)
 
 
 def ci(python):

@@ -25,7 +25,7 @@ def test_help_has_a_line_for_every_command():
     printed = subprocess.run(
         [sys.executable, ROOT / "run.py", "--help"], check=True, capture_output=True, text=True
     ).stdout
-    for command in ("book", "test", "serve", "lab", "refresh", "bench", "ci"):
+    for command in ("book", "test", "serve", "lab", "refresh", "bench", "mutants", "ci"):
         assert f"    {command} " in printed
 
 

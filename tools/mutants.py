@@ -1,0 +1,105 @@
+"""Break the code in small ways, one at a time, and see whether a test notices.
+
+`python run.py mutants` does it to every line of both twins, with mutmut, in a copy of the project;
+that takes half an hour. It writes the score to qkvlib/book/mutants.json. What no test noticed is
+looked up in tests/survivors.toml, which gives the reasons; a change without one is printed, and
+the command fails. `python run.py mutants attention` breaks the files of that name
+alone and writes nothing.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+SCORE = Path("qkvlib", "book", "mutants.json")
+REASONS = Path("tests", "survivors.toml")
+TWINS = ("numpy", "torch")
+NOTICED = {"killed", "timeout", "segfault", "suspicious"}
+LEFT_OUT = ("tests/project/", "tests/benchmarks/")
+
+CONFIG = """
+
+[tool.mutmut]
+source_paths = ["qkvlib"]
+only_mutate = {files}
+also_copy = {copied}
+pytest_add_cli_args = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:nbval", "-o", "addopts="]
+pytest_add_cli_args_test_selection = ["tests"]
+timeout_constant = 10.0
+"""
+
+
+def main(*names):
+    with tempfile.TemporaryDirectory() as folder:
+        project = Path(folder, "project")
+        copy_to(project)
+        configure(project, names or ["*"])
+        mutmut(project, "run", "--max-children", "2")
+        found = outcomes(project)
+        survivors = [change(project, name) for name, how in found.items() if how not in NOTICED]
+    unexplained = [each for each in survivors if each not in reasons()]
+    score = {"mutants": len(found), "noticed": len(found) - len(survivors)}
+    print(json.dumps(score), *unexplained, sep="\n")
+    if not names:
+        SCORE.write_text(json.dumps(score) + "\n", encoding="utf-8")
+    sys.exit(bool(unexplained))
+
+
+def copy_to(project):
+    """What git knows of the project, as it is now."""
+    listed = subprocess.run(["git", "ls-files", "-z"], check=True, capture_output=True, text=True)
+    for name in listed.stdout.split("\0")[:-1]:
+        if Path(name).is_file() and not name.startswith(LEFT_OUT):
+            (project / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(name, project / name)
+
+
+def configure(project, names):
+    files = [f"qkvlib/{twin}/{name}.py" for twin in TWINS for name in names]
+    copied = [path.name for path in project.iterdir() if path.name not in ("qkvlib", "tests")]
+    text = CONFIG.format(files=json.dumps(files), copied=json.dumps(copied))
+    with (project / "pyproject.toml").open("a", encoding="utf-8") as config:
+        config.write(text)
+
+
+def mutmut(project, *command):
+    environment = {**os.environ, "CI": "true", "PYTHONPATH": "."}
+    return subprocess.run(
+        [sys.executable, "-m", "mutmut", *command],
+        cwd=project,
+        env=environment,
+        check=True,
+        text=True,
+        stdout=None if command[0] == "run" else subprocess.PIPE,
+    ).stdout
+
+
+def outcomes(project):
+    """What became of each mutant, by name."""
+    lines = mutmut(project, "results", "--all", "true").splitlines()
+    return dict(line.strip().split(": ", 1) for line in lines if ": " in line)
+
+
+def change(project, mutant):
+    """A mutant as one line: the file, what stood there, what stands there instead."""
+    lines = mutmut(project, "show", mutant).splitlines()
+    file = next(line[4:] for line in lines if line.startswith("--- "))
+    before = " ".join(line[1:].strip() for line in lines if re.match(r"-(?!--)", line))
+    after = " ".join(line[1:].strip() for line in lines if re.match(r"\+(?!\+\+)", line))
+    return f"{file}: {before}  ->  {after}"
+
+
+def reasons():
+    """The changes that no test can notice, or need not."""
+    groups = tomllib.loads(REASONS.read_text(encoding="utf-8"))["survivors"]
+    return {change for group in groups for change in group["changes"]}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
