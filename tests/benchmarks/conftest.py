@@ -10,6 +10,21 @@ from statistics import median
 import pytest
 
 
+def pytest_addoption(parser):
+    parser.addoption("--device", default="cpu", help="where torch computes")
+
+
+def pytest_collection_modifyitems(config, items):
+    """On an accelerator only what computes there: the benchmarks that ask for `device`."""
+    if config.getoption("--device") != "cpu":
+        items[:] = [item for item in items if "device" in item.fixturenames]
+
+
+@pytest.fixture
+def device(request):
+    return request.config.getoption("--device")
+
+
 @pytest.fixture
 def compare(benchmark):
     """Time `ours` and `rival` in turns: `compare(row, ours, rival, reach=, aim=, rounds=)`.
