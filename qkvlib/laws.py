@@ -13,7 +13,7 @@ True
 rows_sum_to_one: weights of query (0,), summed, must be 1.0, got 2.0; with query=[[1.]], \
 key=[[0.], [0.]], value=[[1.], [3.]], mask=None
 
-There are laws of two kinds of function, on plain NumPy arrays, with masks that say True for
+There are laws of several kinds of function, on plain NumPy arrays, with masks that say True for
 "may attend":
 
 - `attend(query, key, value, *, mask=None)`, shapes and mask as in
@@ -21,6 +21,7 @@ There are laws of two kinds of function, on plain NumPy arrays, with masks that 
   weights make one by `lambda query, key, value, *, mask=None: weights(...) @ value`; of several
   heads that are split, attend and are merged again, one whose widths are `num_heads * d`.
 - `layer(x, *, mask=None)`, from tokens to tokens, with masks of two axes: `LAYER_LAWS`.
+- `mask(n_query, n_key)`, who may attend to whom: `CAUSAL_MASK_LAWS`.
 
 A function that answers with something else than an array of the right shape breaks every law
 that looks at the output. `smallest_counterexample` tries a law on inputs from small to large.
@@ -39,6 +40,7 @@ __all__ = [
     "smallest_counterexample",
     "attention_inputs",
     "layer_inputs",
+    "mask_inputs",
     "rows_sum_to_one",
     "empty_rows_are_zero",
     "forbidden_keys_have_no_influence",
@@ -48,13 +50,19 @@ __all__ = [
     "shifting_scores_changes_nothing",
     "every_value_reaches_every_output",
     "large_scores_stay_finite",
+    "half_scores_that_fit_stay_finite",
     "arguments_stay_as_they_are",
     "output_keeps_the_dtype",
     "permuting_tokens_permutes_outputs",
     "forbidden_tokens_have_no_influence",
     "every_token_influences_every_output",
+    "masks_are_boolean",
+    "no_query_reads_the_future",
+    "every_query_reads_the_past_and_itself",
+    "a_query_alone_reads_as_the_last_of_many",
     "ATTENTION_LAWS",
     "LAYER_LAWS",
+    "CAUSAL_MASK_LAWS",
 ]
 
 # How far rounding may take an output, as a share of the largest value that went in.
@@ -81,8 +89,8 @@ class CounterExample(NamedTuple):
 def smallest_counterexample(law, function, inputs):
     """The first of `inputs` with which `function` breaks `law`, or None.
 
-    inputs: pairs of arrays and a mask, from small to large: `attention_inputs()` for a law of
-    attention, `layer_inputs(d_model)` for a law of layers.
+    inputs: pairs of arguments and a mask or None, from small to large: `attention_inputs()` for a
+    law of attention, `layer_inputs(d_model)` for a law of layers, and so on.
 
     >>> def no_shift(query, key, value, *, mask=None):
     ...     with np.errstate(over="ignore", invalid="ignore"):
@@ -91,8 +99,8 @@ def smallest_counterexample(law, function, inputs):
     >>> smallest_counterexample(large_scores_stay_finite, no_shift, attention_inputs()).got
     nan
     """
-    for arrays, mask in inputs:
-        found = law(function, *arrays, mask=mask)
+    for arguments, mask in inputs:
+        found = law(function, *arguments, **({} if mask is None else {"mask": mask}))
         if found is not None:
             return found
     return None
@@ -138,6 +146,12 @@ def layer_inputs(d_model, generator=None):
         yield (draw(n, d_model),), np.eye(n, dtype=bool) | (generator.random((n, n)) < 0.5)
 
 
+def mask_inputs():
+    """Sizes for the laws of masks, from small to large. Yields `(n_query, n_key), None`."""
+    for sizes in [(1, 1), (1, 2), (2, 2), (2, 3), (3, 3), (1, 5), (4, 7), (6, 6)]:
+        yield sizes, None
+
+
 # ---- what every output must be -------------------------------------------------------------------
 
 
@@ -145,37 +159,54 @@ class _Unfit(Exception):
     """An output that no law can look at; `args[0]` is the counter-example."""
 
 
-def _law(law):
-    """Make a law of outputs fail for what is no array of numbers, or one of another shape."""
+def _law_of(shape, *names):
+    """Make a law of outputs fail for what is no array of numbers, or one of another shape.
 
-    @wraps(law)
-    def with_fit_outputs(function, *arrays, mask=None):
-        def checked(*arrays, mask=None):
-            output = function(*arrays, mask=mask)
-            found = _misfit(output, arrays)
-            if found:
-                raise _Unfit(CounterExample(law.__name__, _named(*arrays, mask), *found))
-            return output
+    shape: what is expected, a function of the arguments and of the output. names: of the
+    arguments; without them those of attention or of a layer.
+    """
 
-        try:
-            return law(checked, *arrays, mask=mask)
-        except _Unfit as unfit:
-            return unfit.args[0]
+    def make(law):
+        @wraps(law)
+        def with_fit_outputs(function, *arguments, **mask):
+            def checked(*arguments, **mask):
+                output = function(*arguments, **mask)
+                found = _misfit(output, shape, arguments)
+                if found:
+                    named = dict(zip(names, arguments)) or _named(*arguments, mask.get("mask"))
+                    raise _Unfit(CounterExample(law.__name__, named, *found))
+                return output
 
-    return with_fit_outputs
+            try:
+                return law(checked, *arguments, **mask)
+            except _Unfit as unfit:
+                return unfit.args[0]
+
+        return with_fit_outputs
+
+    return make
 
 
-def _misfit(output, arrays):
+def _misfit(output, shape, arguments):
     """Where an output is not what it should be, what was expected, what came; None if it is."""
     is_array = isinstance(output, np.ndarray)
     if not is_array or output.dtype.kind not in "biuf":
         got = output.dtype if is_array else type(output).__name__
         return "the output", "a NumPy array of real numbers", got
-    if len(arrays) == 3:
-        expected = _output_shape(*arrays)
-    else:  # a layer keeps the tokens, but not always their width
-        expected = (*arrays[0].shape[:-1], *output.shape[-1:])
+    expected = shape(*arguments, output)
     return None if output.shape == expected else ("the shape", expected, output.shape)
+
+
+@_law_of
+def _law(*arrays_and_output):
+    """The shape of what attention or a layer puts out; a layer chooses its width."""
+    *arrays, output = arrays_and_output
+    if len(arrays) == 3:
+        return _output_shape(*arrays)
+    return (*arrays[0].shape[:-1], *output.shape[-1:])
+
+
+_law_of_masks = _law_of(lambda n_query, n_key, mask: (n_query, n_key), "n_query", "n_key")
 
 
 # ---- laws of attention ---------------------------------------------------------------------------
@@ -381,6 +412,30 @@ def large_scores_stay_finite(attend, query, key, value, *, mask=None):
     )
 
 
+@_law
+def half_scores_that_fit_stay_finite(attend, query, key, value, *, mask=None):
+    """In float16 a score that fits into it once it is scaled does no harm before it is.
+
+    The largest scaled score is 30000, so from a d_k of 5 on its product of query and key is more
+    than the 65504 that float16 holds. Source: scale * (query key^T) = (scale * query) key^T.
+    """
+    query, key, value = (x.astype(np.float16) for x in (query, key, value))
+    products = query.astype(float) @ np.swapaxes(key, -2, -1).astype(float)
+    largest = np.abs(products).max(initial=0) / np.sqrt(query.shape[-1])
+    factor = min(np.sqrt(3e4 / (largest or 1)), 6e4 / max(_size(query), _size(key), 1))
+    query, key = ((x * factor).astype(np.float16) for x in (query, key))
+    lowest, highest = value.min(-2, keepdims=True), value.max(-2, keepdims=True)
+    output = attend(query, key, value, mask=mask)
+    return _difference(
+        half_scores_that_fit_stay_finite,
+        _named(query, key, value, mask),
+        output,
+        np.clip(np.nan_to_num(output), lowest, highest),
+        rows=_reads(query, key, mask),
+        size=_size(value),
+    )
+
+
 def arguments_stay_as_they_are(function, *arrays, mask=None):
     """Neither the arrays nor the mask that are passed in are changed. For layers too."""
     before = _named(*arrays, mask)
@@ -471,6 +526,59 @@ def every_token_influences_every_output(layer, x, *, mask=None):
     return None
 
 
+# ---- laws of masks -------------------------------------------------------------------------------
+
+
+@_law_of_masks
+def masks_are_boolean(mask, n_query, n_key):
+    """A mask says True or False, not 1 or 0, not 0 or -inf. Source: a convention."""
+    got = mask(n_query, n_key).dtype
+    if got.kind == "b":
+        return None
+    named = {"n_query": n_query, "n_key": n_key}
+    return CounterExample("masks_are_boolean", named, "the dtype", np.dtype(bool), got)
+
+
+@_law_of_masks
+def no_query_reads_the_future(mask, n_query, n_key):
+    """The last query stands with the last key, each other one place earlier; no later key is open.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.3.
+    """
+    is_later = np.arange(n_key) > np.arange(n_query)[:, None] + n_key - n_query
+    return _allowed_wrongly(no_query_reads_the_future, mask, n_query, n_key, is_later, False)
+
+
+@_law_of_masks
+def every_query_reads_the_past_and_itself(mask, n_query, n_key):
+    """A causal mask forbids nothing else: a query reads its own key and all before it."""
+    is_later = np.arange(n_key) > np.arange(n_query)[:, None] + n_key - n_query
+    law = every_query_reads_the_past_and_itself
+    return _allowed_wrongly(law, mask, n_query, n_key, ~is_later, True)
+
+
+@_law_of_masks
+def a_query_alone_reads_as_the_last_of_many(mask, n_query, n_key):
+    """With the keys in a cache, one query reads what it would read at the end of them all.
+
+    True of any rule on positions in which the last query stands with the last key.
+    """
+    last, alone = mask(n_query, n_key)[-1:], mask(1, n_key)
+    if np.array_equal(last, alone):
+        return None
+    law, named = a_query_alone_reads_as_the_last_of_many, {"n_query": 1, "n_key": n_key}
+    return CounterExample(law.__name__, named, "the mask", last, alone)
+
+
+def _allowed_wrongly(law, mask, n_query, n_key, where, expected):
+    """The first pair, of those named, for which the mask does not say what is expected."""
+    wrong = where & (mask(n_query, n_key).astype(bool) != expected)
+    if not wrong.any():
+        return None
+    at, named = _first(wrong), {"n_query": n_query, "n_key": n_key}
+    return CounterExample(law.__name__, named, f"the pair {at}", expected, not expected)
+
+
 ATTENTION_LAWS = (
     rows_sum_to_one,
     empty_rows_are_zero,
@@ -481,6 +589,7 @@ ATTENTION_LAWS = (
     shifting_scores_changes_nothing,
     every_value_reaches_every_output,
     large_scores_stay_finite,
+    half_scores_that_fit_stay_finite,
     arguments_stay_as_they_are,
     output_keeps_the_dtype,
 )
@@ -494,6 +603,14 @@ LAYER_LAWS = (
     output_keeps_the_dtype,
 )
 """The laws of `layer(x, *, mask=None)` without positions."""
+
+CAUSAL_MASK_LAWS = (
+    masks_are_boolean,
+    no_query_reads_the_future,
+    every_query_reads_the_past_and_itself,
+    a_query_alone_reads_as_the_last_of_many,
+)
+"""The laws of `mask(n_query, n_key)`, a causal mask."""
 
 
 # ---- what they share -----------------------------------------------------------------------------

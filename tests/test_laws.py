@@ -28,6 +28,8 @@ SMALL_SCORES = {laws.shifting_scores_changes_nothing, laws.every_value_reaches_e
 # Tokens are multiplied by powers of two from 2**-n to 2**n: 2**100 is about 1e30.
 EXPONENT = {"float64": 100, "float32": 30, "bfloat16": 30, "float16": 3}
 SHORTER = st.sampled_from(sorted({twin.dtype for twin in EVERY} - {"float64"}))
+# What a law of one dtype is tried in.
+HALF = {laws.half_scores_that_fit_stay_finite: st.just("float16")}
 
 
 @st.composite
@@ -139,6 +141,7 @@ def check(law, ways, dtype, arrays, mask):
 @pytest.mark.parametrize("dtypes", [st.just("float64"), SHORTER], ids=["float64", "shorter"])
 @pytest.mark.parametrize("law", ATTENTION_LAWS, ids=lambda law: law.__name__)
 def test_attention_obeys(law, dtypes):
+    dtypes = HALF.get(law, dtypes)
     ways = [by_mask, by_bias, by_weights]
     if law is laws.unreachable_keys_may_hold_anything:
         ways.remove(by_weights)
@@ -152,7 +155,7 @@ def test_attention_obeys(law, dtypes):
 
 @pytest.mark.parametrize("law", ATTENTION_LAWS, ids=lambda law: law.__name__)
 def test_split_and_merged_heads_obey(law):
-    @given(attention_inputs(law, st.just("float64"), heads=3))
+    @given(attention_inputs(law, HALF.get(law, st.just("float64")), heads=3))
     def property_(case):
         check(law, [by_heads], *case)
 
@@ -209,12 +212,16 @@ MISTAKES = {}
 def mistake(*caught_by):
     """Enter a wrong attention in the table, with laws that catch it.
 
-    It is given the mask written out, and 0 for NaN and infinity: each mistake is the only one.
+    It is given the mask written out, 0 for NaN and infinity, float32 for float16: each mistake is
+    the only one.
     """
 
     def enter(wrong):
         def attend(query, key, value, *, mask=None):
             key, value = (np.nan_to_num(x, posinf=0, neginf=0) for x in (key, value))
+            if query.dtype == np.float16:
+                arrays = (x.astype(np.float32) for x in (query, key, value))
+                return attend(*arrays, mask=mask).astype(np.float16)
             mask = np.broadcast_to(True if mask is None else mask, scores(query, key).shape)
             return wrong(query, key, value, mask)
 
@@ -375,6 +382,13 @@ def reads_what_nobody_may_read(query, key, value, *, mask=None):
     return softmax(masked(s, True if mask is None else mask)) @ value
 
 
+def scales_the_product(query, key, value, *, mask=None):
+    """Scores that would fit into float16 are infinite before they are scaled."""
+    with np.errstate(all="ignore"):
+        s = query @ key.swapaxes(-2, -1) * query.dtype.type(1 / math.sqrt(query.shape[-1]))
+        return softmax(masked(s, True if mask is None else mask)) @ value
+
+
 def right_split(x):
     return qkvlib.numpy.split_heads(x, 3)
 
@@ -467,6 +481,14 @@ def test_reading_what_nobody_may_read_is_caught():
     assert found == {"unreachable_keys_may_hold_anything"}
 
 
+def test_scaling_the_product_in_half_precision_is_caught():
+    found = smallest_counterexample(
+        laws.half_scores_that_fit_stay_finite, scales_the_product, laws.attention_inputs()
+    )
+    assert math.isnan(found.got)
+    assert {str(x.dtype) for name, x in found.inputs.items() if name != "mask"} == {"float16"}
+
+
 @pytest.mark.parametrize(("split", "merge", "caught_by"), HEADS.values(), ids=HEADS)
 def test_mistakes_with_heads_are_caught(split, merge, caught_by):
     inputs = for_three_heads(laws.attention_inputs())
@@ -477,9 +499,8 @@ def test_mistakes_with_heads_are_caught(split, merge, caught_by):
 
 def test_every_law_of_attention_catches_something():
     lists = [caught_by for _, caught_by in MISTAKES.values()]
-    assert set().union(*lists, {"unreachable_keys_may_hold_anything"}) == {
-        law.__name__ for law in ATTENTION_LAWS
-    }
+    elsewhere = {"unreachable_keys_may_hold_anything", "half_scores_that_fit_stay_finite"}
+    assert set().union(*lists, elsewhere) == {law.__name__ for law in ATTENTION_LAWS}
 
 
 def right_layer(x, *, mask=None):

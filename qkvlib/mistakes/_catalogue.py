@@ -1,0 +1,241 @@
+"""What a mistake is, what it is a mistake in, and how the one in a function is found."""
+
+import ast
+import inspect
+import textwrap
+import warnings
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from qkvlib.laws import smallest_counterexample
+
+SUBJECTS = {}
+MISTAKES = {}
+
+# How near two answers must be to be the same one, as a share of the largest number in them.
+NEAR = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong variant of a function, and what is known about it.
+
+    name: how it is called everywhere. subject: the name of what it is a variant of. function: the
+    variant. looks_right: why one does not see it. law: the law it breaks, None where only a
+    comparison with right values shows it. variant_of: the name of another mistake that rests on
+    the same misconception. reported: where somebody met it, as "owner/repository#number".
+    """
+
+    name: str
+    subject: str
+    function: Callable
+    looks_right: str
+    law: Callable | None = None
+    variant_of: str | None = None
+    reported: str | None = None
+
+    @property
+    def says(self):
+        """What is wrong, in one line."""
+        return inspect.getdoc(self.function)
+
+    @property
+    def source(self):
+        """The code, without the docstring that would give it away."""
+        lines, _ = inspect.getsourcelines(self.function)
+        function = ast.parse(textwrap.dedent("".join(lines))).body[0]
+        head = lines[function.lineno - 1 : function.body[0].lineno - 1]
+        return "".join(head + lines[function.body[0].end_lineno :])
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A kind of function: what a right one answers, how one is asked, what it obeys.
+
+    signature: how it is called. right: a right one. tiers: rows of probes, from plain inputs to
+    extreme ones; a probe is a function of the function under test. laws: by the name of each law
+    a function of the function under test that returns a counter-example or None, and an error or
+    None.
+    """
+
+    name: str
+    signature: str
+    right: Callable
+    tiers: tuple
+    laws: dict = field(default_factory=dict)
+    mistakes: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        SUBJECTS[self.name] = self
+
+    def mistake(self, looks_right, **known):
+        """Enter a function in the catalogue under its own name, with hyphens."""
+
+        def enter(function):
+            name = function.__name__.strip("_").replace("_", "-")
+            if name in MISTAKES:
+                raise ValueError(f"there is already a mistake called {name}")
+            mistake = Mistake(name, self.name, function, looks_right, **known)
+            MISTAKES[name] = self.mistakes[name] = mistake
+            return function
+
+        return enter
+
+    @cached_property
+    def _right_answers(self):
+        return self._answers(self.right)
+
+    @cached_property
+    def _wrong_answers(self):
+        return {name: self._answers(m.function) for name, m in self.mistakes.items()}
+
+    def _answers(self, function):
+        return [[_answer(probe, function) for probe in tier] for tier in self.tiers]
+
+
+def name_of_mistake(function, subject):
+    """The name of the mistake in `function`, or None if it has none that is known.
+
+    subject: what the function should be, one of `SUBJECTS`. The function is asked for its answers
+    to a few probes. If they are those of a mistake in the catalogue, that is the one. If it has a
+    mistake of its own too, it is the first that agrees as far as its probes must tell it from
+    what is right. A function that raises, or answers with something else than numbers, has no
+    answer to that probe.
+
+    >>> def attend(query, key, value, *, mask=None):
+    ...     return np.ones_like(query @ key.swapaxes(-2, -1)) @ value / key.shape[-1] ** 0.5
+    >>> name_of_mistake(attend, "attention")
+    >>> def attend(query, key, value, *, mask=None):
+    ...     scores = np.einsum("...qd,...kd->...qk", query, key)
+    ...     weights = np.exp(scores if mask is None else np.where(mask, scores, -np.inf))
+    ...     return weights / weights.sum(axis=-1, keepdims=True) @ value
+    >>> name_of_mistake(attend, "attention")
+    'no-scale'
+    """
+    subject = _subject(subject)
+    answers = subject._answers(function)
+    if _same(answers, subject._right_answers):
+        return None
+    for name, wrong in subject._wrong_answers.items():
+        if _same(answers, wrong):
+            return name
+    for name, wrong in subject._wrong_answers.items():
+        told = 1 + next(
+            i for i, tier in enumerate(wrong) if not _same_tier(tier, subject._right_answers[i])
+        )
+        if _same(answers[:told], wrong[:told]):
+            return name
+    return None
+
+
+def broken_laws(function, subject):
+    """The laws of the subject that `function` breaks: `{name: CounterExample}`.
+
+    Inputs at which the function raises say nothing about a law. If there are such, the first
+    error stands under the name `an_answer_to_everything`.
+    """
+    broken = {}
+    for name, law in _subject(subject).laws.items():
+        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+            found, error = law(function)
+        if error is not None:
+            broken.setdefault("an_answer_to_everything", error)
+        if found is not None:
+            broken[name] = found
+    return broken
+
+
+def table():
+    """Which laws each mistake breaks: `{mistake: [law, ...]}`; none where only values show it."""
+    return {
+        name: list(broken_laws(mistake.function, mistake.subject))
+        for name, mistake in MISTAKES.items()
+    }
+
+
+# ---- for the subjects ----------------------------------------------------------------------------
+
+
+def call(*arguments, **named):
+    """The probe that asks a function for its answer to these arguments."""
+    return lambda function: function(*deepcopy(arguments), **deepcopy(named))
+
+
+def afterwards(*arguments, **named):
+    """The probe that looks at the arguments after the call."""
+
+    def probe(function):
+        given, given_named = deepcopy((arguments, named))
+        function(*given, **given_named)
+        return np.concatenate([np.ravel(x) for x in (*given, *given_named.values())])
+
+    return probe
+
+
+def obeying(laws, inputs, of=lambda function: function):
+    """The laws by their names, tried on `inputs()`, from small to large.
+
+    of: makes of the function under test the one that these laws speak of.
+    """
+    return {law.__name__: lambda f, law=law: _tried(law, of(f), inputs()) for law in laws}
+
+
+def _tried(law, function, inputs):
+    """The smallest counter-example, or None, and the first error, or None."""
+    error = None
+    for one in inputs:
+        try:
+            found = smallest_counterexample(law, function, [one])
+        except Exception as raised:
+            error = error or raised
+        else:
+            if found is not None:
+                return found, error
+    return None, error
+
+
+# ---- answers -------------------------------------------------------------------------------------
+
+
+def _subject(name):
+    if name not in SUBJECTS:
+        raise ValueError(f"subject must be one of {', '.join(SUBJECTS)}, got {name!r}")
+    return SUBJECTS[name]
+
+
+def _answer(probe, function):
+    """What a function answers to a probe, as an array; None if that is no array of numbers."""
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+        try:
+            output = probe(function)
+            if hasattr(output, "detach"):  # a tensor
+                output = output.detach().cpu()
+            output = np.asarray(output)
+        except Exception:
+            return None
+    return output if output.dtype.kind in "biuf" else None
+
+
+def _same(answers, others):
+    return all(map(_same_tier, answers, others))
+
+
+def _same_tier(answers, others):
+    return all(map(_near, answers, others))
+
+
+def _near(answer, other):
+    """Whether two answers are the same up to rounding; NaN is the same as NaN."""
+    if answer is None or other is None:
+        return answer is other
+    if answer.shape != other.shape or answer.dtype != other.dtype:
+        return False
+    if answer.dtype.kind != "f":
+        return np.array_equal(answer, other)
+    size = max(float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in (answer, other))
+    near = NEAR[answer.dtype.name]
+    return np.allclose(answer.astype(float), other.astype(float), near, near * size, True)
