@@ -180,15 +180,13 @@ def check_count(name, value, *, least=1):
 
 
 def check_axis(axis, shape):
-    """`axis` must name an axis of `shape` that is not empty."""
+    """`axis` must name an axis of `shape`."""
     if isinstance(axis, bool) or not isinstance(axis, numbers.Integral):
         raise TypeError(f"axis must be one whole number, got {type(axis).__name__} {axis!r}")
     if not -len(shape) <= axis < len(shape):
         raise ValueError(
             f"axis must name one of the {len(shape)} axes of shape {shape}, got {axis}"
         )
-    if shape[axis] == 0:
-        raise ValueError(f"scores must not be empty along axis {axis}, got shape {shape}")
 
 
 def check_projection(x, W, b):

@@ -79,6 +79,14 @@ def rounded(twin, options):
 # ---- softmax -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3)], ids=str)
+def test_softmax_of_nothing_is_nothing(twin, shape):
+    for softmax in (twin.lib.softmax, twin.lib.log_softmax):
+        found = softmax(twin.array(np.zeros(shape)))
+        assert tuple(found.shape) == shape
+        assert dtype_of(found) == twin.computed
+
+
 @pytest.mark.parametrize("axis", [-1, 0, 1, -3])
 def test_softmax(twin, generator, axis):
     scores = 3 * generator.normal(size=(3, 4, 5))

@@ -22,7 +22,7 @@ def softmax(scores, axis=-1):
     exp(s - m) / sum(exp(s - m)) = exp(s) / sum(exp(s)), and keeps exp from overflowing.
 
     Raises `TypeError` for anything but a floating NumPy array, `ValueError` for an axis
-    that is empty or not there.
+    that is not there.
 
     Source: Bridle 1990, "Probabilistic interpretation of feedforward classification network
     outputs", section 2; the shift: Goodfellow et al. 2016, "Deep Learning", section 4.1.
@@ -141,7 +141,7 @@ def _shifted(scores, axis):
     check_floating(scores=scores)
     _checks.check_axis(axis, scores.shape)
     scores = working(scores)
-    top = scores.max(axis, keepdims=True)
+    top = scores.max(axis, keepdims=True, initial=-np.inf)  # of an empty row too
     with np.errstate(over="ignore"):  # that far below the maximum a weight is 0
         return scores - np.where(top == -np.inf, 0, top)
 

@@ -23,7 +23,7 @@ def softmax(scores, axis=-1):
     with gradients of zero.
 
     Raises `TypeError` for anything but a floating tensor, `ValueError` for an axis that is
-    empty or not there.
+    not there.
 
     Source: Bridle 1990, "Probabilistic interpretation of feedforward classification network
     outputs", section 2; the shift: Goodfellow et al. 2016, "Deep Learning", section 4.1.
