@@ -434,6 +434,15 @@ def check_base(base):
     return base
 
 
+def check_gradient(name, grad, wanted):
+    """A gradient must have the shape of what it is the gradient of."""
+    if grad != wanted:
+        raise ValueError(
+            f"{name} must have the shape of what came out, {wanted}, got {grad}; "
+            "a loss that ignores some of it has gradient 0 there"
+        )
+
+
 def check_lengths(lengths, n_key):
     """`lengths`, an integer NumPy array, must lie between 0 and n_key."""
     if lengths.dtype.kind not in "iu":

@@ -29,7 +29,7 @@ needs_torch = pytest.mark.skipif(torch is None, reason="needs torch")
 ONLY_IN_TORCH = {"best_device": "NumPy has one place to compute"}
 PARAMETERS_ONLY_IN_TORCH = {"dropout": "there is no training in NumPy"}
 LAST_IN_TORCH = {"device": "torch creates tensors on a device"}
-OTHER_FILES = {"_arrays.py", "_tensors.py", "devices.py"}
+OTHER_FILES = {"_arrays.py", "_tensors.py", "devices.py", "gradients.py"}  # torch has autograd
 
 
 # ---- names and parameters ------------------------------------------------------------------------

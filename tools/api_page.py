@@ -94,15 +94,21 @@ def side_by_side(name):
 
 
 def module_names():
-    """Every public module outside the twins; a package that exports names is taken as one."""
+    """Every public module outside the twins; a package that exports names is taken as one.
+
+    A file of one twin alone that exports names itself counts too.
+    """
     return sorted(_modules("qkvlib"), key=lambda name: (name.count("."), name))
 
 
 def _modules(package):
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
-        if found.name in TWINS or found.name.rpartition(".")[2].startswith("_"):
+        if found.name.rpartition(".")[2].startswith("_"):
             continue
-        if found.ispkg and not hasattr(importlib.import_module(found.name), "__all__"):
+        if found.name in TWINS:
+            files = _modules(found.name)
+            yield from (m for m in files if hasattr(importlib.import_module(m), "__all__"))
+        elif found.ispkg and not hasattr(importlib.import_module(found.name), "__all__"):
             yield from _modules(found.name)
         else:
             yield found.name
