@@ -469,6 +469,10 @@ def check_norm_order(norm):
         raise ValueError(f'norm must be "pre" or "post", got {norm!r}')
 
 
+def _is_whole(dtype):
+    return "int" in getattr(dtype, "name", str(dtype))
+
+
 def check_range(n_query, n_key, offset, array=np.ndarray):
     """Sizes and offset of a mask with their defaults filled in; an offset may be an `array`."""
     n_query = check_count("n_query", n_query, least=0)
@@ -476,7 +480,7 @@ def check_range(n_query, n_key, offset, array=np.ndarray):
     if offset is None:
         return n_query, n_key, n_key - n_query
     if isinstance(offset, array):
-        if "int" not in getattr(offset.dtype, "name", str(offset.dtype)):
+        if not _is_whole(offset.dtype):
             raise TypeError(f"offset must hold whole numbers, got {offset.dtype}; cast it to int")
         return n_query, n_key, offset
     if isinstance(offset, bool) or not isinstance(offset, numbers.Integral):
@@ -488,10 +492,10 @@ def check_range(n_query, n_key, offset, array=np.ndarray):
 
 
 def check_shift(offset):
-    """`offset` as an int, or an integer array `(..., 1, 1)` of either twin as it is."""
+    """`offset` as an int, or an array of them `(..., 1, 1)`: for NumPy of int64, its own copy."""
     if not hasattr(offset, "ndim"):
         return check_count("offset", offset, least=-math.inf)
-    if "int" not in str(offset.dtype):
+    if not _is_whole(offset.dtype):
         raise TypeError(f"offset must hold whole numbers, got {offset.dtype}; cast it to int")
     if not offset.ndim:
         return int(offset)
@@ -500,7 +504,7 @@ def check_shift(offset):
             "offset must be a whole number or end in two axes of size 1, for queries and keys, "
             f"got shape {tuple(offset.shape)}; write offset[..., None, None]"
         )
-    return offset
+    return offset.astype(np.int64) if isinstance(offset, np.ndarray) else offset
 
 
 def check_block(name, indices, n):
@@ -509,6 +513,37 @@ def check_block(name, indices, n):
         raise TypeError(f"{name} must be a range of indices one after the other, got {indices!r}")
     if not 0 <= indices.start <= indices.stop <= n:
         raise ValueError(f"{name} must lie within range(0, {n}), got {indices}")
+
+
+def check_cover(name, n, block):
+    """What is known of `n` positions must do for all keys of the whole that a block is part of."""
+    if block is not None and block.sizes[1] > n:
+        raise ValueError(
+            f"{name} must cover every key, n_key = {block.sizes[1]}, got {n} positions; "
+            "positions are counted from the first key"
+        )
+
+
+def check_drawn(count, number, generator):
+    """`count` blocks must be there to be drawn, by a generator of NumPy."""
+    if count > number:
+        raise ValueError(f"count must be at most the number of blocks, {number}, got {count}")
+    if not isinstance(generator, np.random.Generator):
+        raise TypeError(
+            f"generator must be a numpy.random.Generator, got {type(generator).__name__}; "
+            "write np.random.default_rng(seed), also for torch"
+        )
+
+
+def check_ids(ids):
+    """`ids (..., n)` of documents: an array of whole numbers, for NumPy of int64."""
+    if not _is_whole(ids.dtype):
+        raise TypeError(f"ids must be whole numbers, got {ids.dtype}; number the documents")
+    if ids.ndim == 0 or 0 in ids.shape:
+        raise ValueError(
+            f"ids must have shape (n,) or (..., n), none empty, got {tuple(ids.shape)}"
+        )
+    return ids.astype(np.int64) if isinstance(ids, np.ndarray) else ids
 
 
 def check_answer(answer, positions):

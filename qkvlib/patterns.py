@@ -21,14 +21,34 @@ long texts never visits the others:
 """
 
 import operator
-from functools import wraps
+from functools import cache, wraps
 from typing import NamedTuple
 
 import numpy as np
 
-from qkvlib._checks import check_answer, check_block, check_count, check_range, check_shift
+from qkvlib._checks import (
+    check_answer,
+    check_block,
+    check_count,
+    check_cover,
+    check_drawn,
+    check_ids,
+    check_range,
+    check_shift,
+)
 
-__all__ = ["Pattern", "causal", "window"]
+__all__ = [
+    "Pattern",
+    "causal",
+    "window",
+    "dilated",
+    "strided",
+    "blocks",
+    "global_tokens",
+    "random_blocks",
+    "prefix",
+    "documents",
+]
 
 
 class Pattern:
@@ -71,7 +91,8 @@ class Pattern:
 
     def __call__(self, i, j):
         """Whether the query at position `i` may attend to the key at position `j`."""
-        return self._rule(i, j, None)
+        answer = self._rule(i, j, None)
+        return bool(answer) if isinstance(answer, np.bool_) else answer
 
     def reach(self, first, last, n_key):
         """The keys that queries at the positions from `first` to `last` may attend to.
@@ -109,6 +130,9 @@ class Pattern:
 
     def __reduce__(self):
         return self._made
+
+    def __repr__(self):
+        return _told(self._made)
 
     def shifted(self, offset):
         """The same rule for queries that stand `offset` places further on.
@@ -175,7 +199,7 @@ class Pattern:
                 "a rule must answer in Booleans of the positions' shape, "
                 f"got {dtype or type(allowed).__name__}; compare, as in j <= i"
             )
-        whole = (*np.shape(offset), len(queries), len(keys))
+        whole = (*i.shape[:-1], j.shape[-1])
         return _expanded(allowed, check_answer(tuple(allowed.shape), whole))
 
 
@@ -198,7 +222,7 @@ class _Block(NamedTuple):
 
 def _positions(queries, keys, offset):
     """The positions `i (..., n_query, 1)` and `j (1, n_key)` of two rows of indices."""
-    if getattr(offset, "ndim", 0):
+    if not isinstance(offset, int):
         offset = offset[..., None, None]
     return queries[:, None] + offset, keys[None, :]
 
@@ -208,8 +232,10 @@ def _beside(held, i):
     if isinstance(held, int):
         return held
     if hasattr(i, "new_tensor"):
-        return held.to(i.device) if hasattr(held, "cpu") else i.new_tensor(held)
-    return held.cpu().numpy() if hasattr(held, "cpu") else held
+        import torch  # a tensor is here, so torch is
+
+        return torch.as_tensor(held, dtype=i.dtype, device=i.device)
+    return held if isinstance(held, np.ndarray) else held.cpu().numpy()
 
 
 def _expanded(answer, shape):
@@ -287,6 +313,25 @@ def _too_large(shape, sizes):
     return any(got not in (1, wanted) for got, wanted in zip(shape, sizes, strict=True))
 
 
+SIGNS = {
+    operator.and_: "({} & {})",
+    operator.or_: "({} | {})",
+    operator.invert: "~{}",
+    Pattern.shifted: "{}.shifted({})",
+    _as_pattern: "{}",
+}
+
+
+def _told(made):
+    """How a pattern was made, in words; arrays by their shape."""
+    if isinstance(made, str):
+        return made
+    make, args = made
+    plain = f"{make.__name__.lstrip('_')}({', '.join(['{}'] * len(args))})"
+    shown = [f"<{tuple(a.shape)}>" if getattr(a, "ndim", 0) else repr(a) for a in args]
+    return SIGNS.get(make, plain).format(*shown)
+
+
 # ---- how far they reach --------------------------------------------------------------------------
 
 
@@ -330,16 +375,22 @@ def _shifted_reach(pattern, offset, first, last, n_key):
 
 
 def _bounds(offset):
-    """The smallest and the largest offset; None where they cannot be looked at.
+    """The smallest and the largest offset, or None."""
+    if isinstance(offset, int):
+        return offset, offset
+    offset = _values(offset)
+    return None if offset is None or offset.size == 0 else (int(offset.min()), int(offset.max()))
+
+
+def _values(held):
+    """What a pattern holds as a NumPy array, or None where it cannot be looked at.
 
     On an accelerator looking would stop it, and while torch traces there is nothing to see.
     """
-    if isinstance(offset, int):
-        return offset, offset
-    if str(offset.device) != "cpu" or 0 in offset.shape:
+    if str(held.device) != "cpu":
         return None
     try:
-        return int(offset.min()), int(offset.max())
+        return np.asarray(held)
     except RuntimeError:
         return None
 
@@ -370,6 +421,8 @@ def window(w):
 
     With `causal &` in front, a query sees itself and the `w - 1` keys before it.
 
+    Source: Beltagy et al. 2020, "Longformer", section 3.1, where the width counts both sides.
+
     >>> window(2).array(3).astype(int)
     array([[1, 1, 0],
            [1, 1, 1],
@@ -380,3 +433,200 @@ def window(w):
         lambda i, j: abs(i - j) < w,
         lambda first, last, n_key: [(first - w + 1, last + w)],
     )
+
+
+@_remembered
+def dilated(w, step):
+    """A window with gaps: of the keys fewer than `w * step` places away every `step`-th.
+
+    `|i - j| < w * step` and `(i - j) % step == 0`: as many keys as `window(w)`, further apart.
+
+    Source: Beltagy et al. 2020, "Longformer", section 3.1.
+
+    >>> dilated(2, 3).array(1, 8, offset=4).astype(int)
+    array([[0, 1, 0, 0, 1, 0, 0, 1]])
+    """
+    w, step = check_count("w", w), check_count("step", step)
+    return Pattern(
+        lambda i, j: (abs(i - j) < w * step) & ((i - j) % step == 0),
+        lambda first, last, n_key: [(first - w * step + 1, last + w * step)],
+    )
+
+
+@_remembered
+def strided(s):
+    """Queries attend to every `s`-th key, counted from themselves: `(i - j) % s == 0`.
+
+    Where a text is a picture, row after row of width `s`, this is the column above and below.
+
+    Source: Child et al. 2019, "Generating Long Sequences with Sparse Transformers", section 4.3;
+    there it is causal, and the last `s` keys are seen too: `causal & (window(s) | strided(s))`.
+
+    >>> strided(3).array(1, 8, offset=4).astype(int)
+    array([[0, 1, 0, 0, 1, 0, 0, 1]])
+    """
+    s = check_count("s", s)
+    return Pattern(lambda i, j: (i - j) % s == 0)
+
+
+@_remembered
+def blocks(size):
+    """Queries attend within their own block of `size` positions: `i // size == j // size`.
+
+    Source: Child et al. 2019, "Generating Long Sequences with Sparse Transformers", section 4.3,
+    as one half of the fixed pattern.
+
+    >>> blocks(2).array(4).astype(int)
+    array([[1, 1, 0, 0],
+           [1, 1, 0, 0],
+           [0, 0, 1, 1],
+           [0, 0, 1, 1]])
+    """
+    size = check_count("size", size)
+    return Pattern(
+        lambda i, j: i // size == j // size,
+        lambda first, last, n_key: [(first // size * size, (last // size + 1) * size)],
+    )
+
+
+@_remembered
+def global_tokens(g):
+    """The first `g` positions attend to all keys and are attended to by all: `i < g or j < g`.
+
+    Source: Beltagy et al. 2020, "Longformer", section 3.1.
+
+    >>> global_tokens(1).array(3).astype(int)
+    array([[1, 1, 1],
+           [1, 0, 0],
+           [1, 0, 0]])
+    """
+    g = check_count("g", g, least=0)
+    return Pattern(
+        lambda i, j: (i < g) | (j < g),
+        lambda first, last, n_key: [(0, n_key if first < g else g)],
+    )
+
+
+@_remembered
+def prefix(p):
+    """All queries attend to the first `p` keys: `j < p`.
+
+    `causal | prefix(p)` reads a prompt of `p` tokens in both directions and writes on from there.
+
+    Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified
+    Text-to-Text Transformer", section 3.2.1.
+
+    >>> (causal | prefix(2)).array(3).astype(int)
+    array([[1, 1, 0],
+           [1, 1, 0],
+           [1, 1, 1]])
+    """
+    p = check_count("p", p, least=0)
+    return Pattern(lambda i, j: j < p, lambda first, last, n_key: [(0, p)])
+
+
+def random_blocks(n, size, count, generator):
+    """Each block of `size` queries attends to `count` blocks of keys, drawn at random.
+
+    n: the number of positions; the last block may be shorter. Other positions attend to nothing
+    and are attended to by none. generator: a `numpy.random.Generator`, for either backend.
+
+    Raises `TypeError` or `ValueError` for what is no such number or generator, for more blocks
+    than there are, and, once their number is known, for more keys than `n`.
+
+    Source: Zaheer et al. 2020, "Big Bird", section 2 and, in blocks, appendix D.
+
+    >>> random_blocks(5, 2, 2, np.random.default_rng(3)).array(5).astype(int)
+    array([[0, 0, 1, 1, 1],
+           [0, 0, 1, 1, 1],
+           [1, 1, 0, 0, 1],
+           [1, 1, 0, 0, 1],
+           [1, 1, 1, 1, 0]])
+    """
+    n, size, count = check_count("n", n), check_count("size", size), check_count("count", count)
+    number = -(-n // size)
+    check_drawn(count, number, generator)
+    ranks = generator.permuted(np.tile(np.arange(number), (number, 1)), axis=1)
+    return _chosen_blocks((ranks < count).astype(np.int64), size, n)
+
+
+@_remembered
+def _chosen_blocks(chosen, size, n):
+    """Query block `a` attends to key block `b` where `chosen[a, b]` is 1."""
+
+    def rule(i, j, block):
+        check_cover("n", n, block)
+        i_known, j_known = _within(i, n), _within(j, n)
+        held = _beside(chosen, i)
+        return i_known & j_known & (held[i * i_known // size, j * j_known // size] > 0)
+
+    def reach(first, last, n_key):
+        queried = np.unique(np.arange(max(first, 0), min(last + 1, n)) // size)
+        drawn = np.flatnonzero(chosen[queried].any(axis=0))
+        return [(b * size, (b + 1) * size) for b in drawn.tolist()]
+
+    return _pattern(rule, reach, None)
+
+
+def documents(ids):
+    """Texts packed into one row: queries attend within their own text, `ids[i] == ids[j]`.
+
+    ids: whole numbers `(n,)`, the text that each position belongs to; or `(..., n)`, a row for
+    each batch item (with heads write `ids[:, None]`). A list, or an array of either backend.
+    Other positions attend to nothing and are attended to by none.
+
+    Raises `TypeError` for ids that are not whole numbers, `ValueError` for none, and, once their
+    number is known, for more keys than ids.
+
+    Source: Llama Team 2024, "The Llama 3 Herd of Models", section 3.2.
+
+    >>> documents([7, 7, 4]).array(3).astype(int)
+    array([[1, 1, 0],
+           [1, 1, 0],
+           [0, 0, 1]])
+    """
+    ids = ids.clone() if hasattr(ids, "clone") else np.array(ids)
+    return _documents(check_ids(ids))
+
+
+@_remembered
+def _documents(ids):
+    n = ids.shape[-1]
+    extents = cache(lambda: _extents(ids))
+
+    def rule(i, j, block):
+        check_cover("ids", n, block)
+        if ids.ndim > 1 and getattr(i, "ndim", 0) > 2:
+            raise ValueError(
+                "either ids or offsets may differ between batch items, not both, got ids "
+                f"{tuple(ids.shape)} and positions {tuple(i.shape)}; write one of them out"
+            )
+        i_known, j_known = _within(i, n), _within(j, n)
+        held = _beside(ids, i)
+        return i_known & j_known & (held[..., i * i_known] == held[..., j * j_known])
+
+    def reach(first, last, n_key):
+        if extents() is None:
+            return _everything(first, last, n_key)
+        queried = extents()[:, max(first, 0) : max(last, -1) + 1].reshape(-1, 2)
+        return np.unique(queried, axis=0).tolist()
+
+    return _pattern(rule, reach, None)
+
+
+def _within(position, n):
+    return (position >= 0) & (position < n)
+
+
+def _extents(ids):
+    """The stretch `(start, stop)` over which each one's text extends, `(rows, n, 2)`, or None."""
+    ids = _values(ids)
+    if ids is None:
+        return None
+    n = ids.shape[-1]
+    stretches = []
+    for row in ids.reshape(-1, n):
+        _, start, text = np.unique(row, return_index=True, return_inverse=True)
+        _, after = np.unique(row[::-1], return_index=True)
+        stretches.append(np.stack([start[text], n - after[text]], axis=-1))
+    return np.stack(stretches)

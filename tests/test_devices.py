@@ -6,7 +6,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from qkvlib.patterns import causal, window
+from qkvlib.patterns import blocks, causal, documents, random_blocks, window
 
 torch = pytest.importorskip("torch")
 lib = pytest.importorskip("qkvlib.torch")
@@ -38,7 +38,7 @@ def moved(x, device, dtype=None):
 
 
 def indexed(x, index):
-    """`x[index]` for numbers, slices, None, dots and one tensor."""
+    """`x[index]` for numbers, slices, None, dots and tensors."""
     if isinstance(index, torch.Tensor):
         return torch.ops.aten.index(x, [index])
     index = index if isinstance(index, tuple) else (index,)
@@ -46,9 +46,11 @@ def indexed(x, index):
         at = index.index(...)
         named = sum(part is not None for part in index) - 1
         index = (*index[:at], *[slice(None)] * (x.ndim - named), *index[at + 1 :])
-    axis = 0
+    axis, at = 0, {}
     for part in index:
-        if part is None:
+        if isinstance(part, torch.Tensor):
+            at[axis] = part
+        elif part is None:
             x = x.unsqueeze(axis)
         elif isinstance(part, slice):
             assert part.step is None
@@ -57,7 +59,7 @@ def indexed(x, index):
             x = x.select(axis, part)
             continue
         axis += 1
-    return x
+    return torch.ops.aten.index(x, [at.get(a) for a in range(x.ndim)]) if at else x
 
 
 @pytest.fixture(params=["meta", "cuda"])
@@ -90,6 +92,11 @@ def masks(device):
         causal & true,
         true | window(1),
         causal.shifted(-1),
+        causal.shifted(np.array([[[[0]]], [[[1]]]])),
+        window(2).shifted(offsets[:, None, None, None]),
+        blocks(2) | random_blocks(5, 2, 1, np.random.default_rng(0)),
+        documents([0, 0, 4, 4, 4]),
+        documents(torch.zeros(2, 1, 5, dtype=torch.int64, device=device)),
         lib.causal_mask(4, 5, device=device),
         lib.causal_mask(4, 5, offset=offsets)[:, None],
         lib.window_mask(4, 5, window=2, offset=offsets, device=device)[:, None],
@@ -152,7 +159,7 @@ def test_the_fused_kernel_on_meta():
 
 
 def test_masks_are_made_on_the_device(device):
-    for mask in masks(device)[7:]:
+    for mask in masks(device)[-5:]:
         assert is_there(mask, device)
         assert mask.dtype == torch.bool
 

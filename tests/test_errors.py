@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 from twins import ATTENTION, BACKENDS, FEED_FORWARD, GATED, back, torch, weights
 
-from qkvlib.patterns import Pattern, causal, window
+from qkvlib.patterns import (
+    Pattern,
+    blocks,
+    causal,
+    dilated,
+    documents,
+    global_tokens,
+    prefix,
+    random_blocks,
+    strided,
+    window,
+)
 
 needs_torch = pytest.mark.skipif(torch is None, reason="needs torch")
 
@@ -998,6 +1009,76 @@ def test_shifts_of_batch_items_say_so(backend, shape):
 def test_a_block_lies_within_the_whole(queries, keys, error, message):
     with pytest.raises(error, match=message):
         causal.block(queries, keys, (4, 5))
+
+
+COUNTED = {
+    "window": (1, window),
+    "w": (1, lambda w: dilated(w, 2)),
+    "step": (1, lambda step: dilated(2, step)),
+    "s": (1, strided),
+    "size": (1, blocks),
+    "g": (0, global_tokens),
+    "p": (0, prefix),
+    "n": (1, lambda n: random_blocks(n, 2, 1, np.random.default_rng(0))),
+    "size of blocks": (1, lambda size: random_blocks(7, size, 1, np.random.default_rng(0))),
+    "count": (1, lambda count: random_blocks(7, 2, count, np.random.default_rng(0))),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_what_patterns_count_is_whole_and_large_enough(name):
+    least, make = COUNTED[name]
+    name = name.split()[0]
+    for wrong in (1.0, None, "2", True, np.array([1])):
+        with pytest.raises(TypeError, match=f"^{name} must be a whole number, got"):
+            make(wrong)
+    with pytest.raises(ValueError, match=f"^{name} must be at least {least}, got {least - 1}"):
+        make(least - 1)
+    assert make(np.int32(least))(0, 5) in (True, False)
+
+
+def test_random_blocks_are_drawn_from_those_there_are():
+    generator = np.random.default_rng(0)
+    assert random_blocks(7, 2, 4, generator).array(7).all()
+    with pytest.raises(ValueError, match=r"count must be at most the number of blocks, 4, got 5"):
+        random_blocks(7, 2, 5, generator)
+
+
+@pytest.mark.parametrize("wrong", [None, 0, np.random, "torch"], ids=str)
+def test_random_blocks_are_drawn_by_numpys_generator(wrong):
+    if wrong == "torch":
+        wrong = pytest.importorskip("torch").Generator()
+    with pytest.raises(TypeError, match=r"must be a numpy.random.Generator, got .*default_rng"):
+        random_blocks(7, 2, 1, wrong)
+
+
+@pytest.mark.parametrize("ids", [[0.0, 1.0], ["a", "b"], [True, False], zeros(3), None], ids=repr)
+def test_texts_have_whole_numbers(backend, ids):
+    with pytest.raises(TypeError, match=r"ids must be whole numbers, got .*; number the documents"):
+        documents(backend.array(ids) if isinstance(ids, np.ndarray) else ids)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (0, 3)], ids=str)
+def test_texts_are_rows_of_numbers(backend, shape):
+    with pytest.raises(ValueError, match=r"ids must have shape \(n,\) or .* got \(.*\)"):
+        documents(backend.array(np.ones(shape, int)))
+
+
+def test_what_a_pattern_holds_must_cover_every_key(backend):
+    few = random_blocks(4, 2, 1, np.random.default_rng(0))
+    for name, mask in (("n", few), ("ids", documents([1, 1, 2, 2]) & causal)):
+        with pytest.raises(ValueError, match=f"^{name} must cover every key, n_key = 5, got 4 pos"):
+            call(backend, attend(mask=mask))
+        with pytest.raises(ValueError, match=f"^{name} must cover every key, n_key = 5, got 4 pos"):
+            mask.block(range(1), range(2), (1, 5))
+
+
+def test_texts_and_offsets_of_batch_items_are_not_mixed(backend):
+    """Each row of ids would meet each offset."""
+    ids, offsets = np.array([[1, 1, 2], [3, 3, 3]]), np.array([0, 1])
+    with pytest.raises(ValueError, match=r"either ids or offsets .* got ids \(2, 3\) and pos"):
+        documents(backend.array(ids)).array(3, offset=offsets)
+    assert documents(backend.array(ids[0])).array(3, offset=offsets).shape == (2, 3, 3)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twins import back, torch
 
-from qkvlib.patterns import Pattern, causal, window
+from qkvlib.patterns import (
+    Pattern,
+    blocks,
+    causal,
+    dilated,
+    documents,
+    global_tokens,
+    prefix,
+    random_blocks,
+    strided,
+    window,
+)
+
+TEXTS = [3, 3, 8, 8, 8, 3, 0, 5, 5, -2]
+
+
+def same_text(i, j):
+    return 0 <= i < 10 and 0 <= j < 10 and TEXTS[i] == TEXTS[j]
+
+
+CHOSEN = random_blocks(10, 3, 2, np.random.default_rng(0))
+CHOSEN_BY_EYE = [[0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 1, 0], [1, 0, 0, 1]]
+
+
+def in_a_chosen_block(i, j):
+    return 0 <= i < 10 and 0 <= j < 10 and CHOSEN_BY_EYE[i // 3][j // 3] == 1
+
 
 RULES = {
     "causal": (causal, lambda i, j: j <= i),
     "window": (window(2), lambda i, j: abs(i - j) < 2),
+    "dilated": (dilated(2, 3), lambda i, j: i - j in (-3, 0, 3)),
+    "strided": (strided(3), lambda i, j: i % 3 == j % 3),
+    "blocks": (
+        blocks(3),
+        lambda i, j: any(k in (i, i - 1, i - 2) and k <= j < k + 3 for k in range(-99, 99, 3)),
+    ),
+    "global": (global_tokens(2), lambda i, j: i < 2 or j < 2),
+    "random": (CHOSEN, in_a_chosen_block),
+    "prefix": (prefix(2), lambda i, j: j < 2),
+    "documents": (documents(TEXTS), same_text),
     "even": (Pattern(lambda i, j: j % 2 == 0), lambda i, j: j % 2 == 0),
     "moved": (causal.shifted(-2), lambda i, j: j <= i - 2),
 }
@@ -69,6 +105,16 @@ def test_the_same_rule_serves_torch(tree, n_query, n_key):
     )
 
 
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_each_pattern_answers_for_every_pair_of_positions(name):
+    """Small, at every offset: queries before the first key and after the last."""
+    pattern, rule = RULES[name]
+    for offset in range(-14, 15):
+        found = pattern.array(7, 10, offset=offset)
+        expected = [[rule(i + offset, j) for j in range(10)] for i in range(7)]
+        assert found.tolist() == expected, offset
+
+
 def test_an_array_of_offsets_gives_a_mask_for_each():
     offsets = np.array([3, 0, -2])
     for pattern in (causal, window(2) & ~causal, Pattern(lambda i, j: j % 2 == 0)):
@@ -95,6 +141,87 @@ def test_what_is_written_out_is_a_fresh_array():
     mask[0, 0] = False
     assert mask.sum() == 11
     assert everything.array(3, 4).all()
+
+
+# ---- those that hold an array --------------------------------------------------------------------
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("ids", [TEXTS, np.array(TEXTS, ">i2"), "tensor", "uint8 tensor"], ids=str)
+def test_what_a_pattern_holds_follows_the_positions(ids):
+    expected = documents(TEXTS).array(10)
+    if isinstance(ids, str):
+        ids = torch.tensor(TEXTS, dtype=torch.int16 if ids == "tensor" else torch.uint8)
+    assert documents(ids)(3, 4) is True
+    np.testing.assert_array_equal(documents(ids).array(10), expected)
+    i, j = torch.arange(10)[:, None], torch.arange(10)[None]
+    np.testing.assert_array_equal(back(documents(ids)(i, j)), expected)
+    np.testing.assert_array_equal(back(CHOSEN(i, j)), CHOSEN.array(10))
+    for offsets in (np.array([2, 0]), torch.tensor([2, 0])):
+        for dtype in ("int64", "uint16", "uint64"):
+            offset = (
+                offsets.astype(dtype)
+                if isinstance(offsets, np.ndarray)
+                else offsets.to(getattr(torch, dtype))
+            )
+            shifted = causal.shifted(offset[:, None, None])
+            expected_ = causal.array(10, offset=np.array([2, 0]))
+            np.testing.assert_array_equal(shifted.array(10), expected_)
+            np.testing.assert_array_equal(back(shifted(i, j)), expected_)
+
+
+def test_every_batch_item_may_have_its_own_texts(backend):
+    rows = np.array([[1, 1, 2, 2, 2], [7, 8, 8, 8, 9], [0, 0, 0, 0, 0]])
+    expected = np.stack([documents(row).array(3, 5) for row in rows])
+    found = documents(backend.array(rows)).array(3, 5)
+    np.testing.assert_array_equal(found, expected, strict=True)
+    found = documents(backend.array(rows[:, None])).array(3, 5)
+    np.testing.assert_array_equal(found, expected[:, None], strict=True)
+
+
+def test_ids_that_change_later_change_nothing(backend):
+    ids = backend.array(np.array([1, 1, 2]))
+    pattern = documents(ids)
+    before = pattern.array(3).tolist(), pattern.reach(0, 1, 3)
+    ids[:] = 2
+    for same in (pattern, copy.deepcopy(pattern), stored(pattern)):
+        assert (same.array(3).tolist(), same.reach(0, 1, 3)) == before
+
+
+@given(st.integers(1, 30), st.integers(1, 9), st.data())
+def test_each_block_of_queries_draws_as_many_blocks_of_keys(n, size, data):
+    number = -(-n // size)
+    count = data.draw(st.integers(1, number))
+    seed = data.draw(st.integers(0, 99))
+    found = random_blocks(n, size, count, np.random.default_rng(seed)).array(n)
+    firsts = found[::size, ::size]
+    assert (firsts.sum(axis=1) == count).all()
+    np.testing.assert_array_equal(found, np.repeat(np.repeat(firsts, size, 0), size, 1)[:n, :n])
+    again = random_blocks(n, size, count, np.random.default_rng(seed)).array(n)
+    np.testing.assert_array_equal(found, again)
+
+
+def test_random_blocks_are_drawn_evenly_and_each_time_anew():
+    generator = np.random.default_rng(0)
+    total = sum(random_blocks(7, 1, 2, generator).array(7).astype(int) for _ in range(2000))
+    np.testing.assert_allclose(total, 2000 * 2 / 7, atol=5 * np.sqrt(2000 * 2 / 7 * 5 / 7))
+
+
+# ---- compiled ------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_patterns_are_traced_without_a_break(generator, dynamic):
+    from qkvlib.torch import attention_weights
+
+    pattern = (causal & blocks(3)) | documents(TEXTS) | CHOSEN.shifted(-1) | ~dilated(2, 2)
+    pattern = pattern & causal.shifted(np.array([[[1]], [[0]]])) | strided(9)
+    query, key = (torch.from_numpy(generator.normal(size=(2, n, 5))) for n in (4, 7))
+    compiled = torch.compile(attention_weights, backend="eager", fullgraph=True, dynamic=dynamic)
+    expected = attention_weights(query, key, mask=pattern)
+    np.testing.assert_allclose(back(compiled(query, key, mask=pattern)), back(expected), rtol=1e-12)
+    assert {0 < w < 1 for w in back(expected).ravel()} == {True, False}
 
 
 # ---- joined with an array ------------------------------------------------------------------------
@@ -261,6 +388,25 @@ def test_the_reach_is_as_short_as_can_be():
     assert (window(2) | window(2).shifted(9)).reach(3, 4, 20) == [(2, 6), (11, 15)]
     assert (~causal).reach(4, 7, 20) == [(0, 20)]
     assert (window(2) & np.ones((1, 20), bool)).reach(3, 4, 20) == [(2, 6)]
+    assert dilated(2, 3).reach(4, 7, 20) == [(0, 13)]
+    assert dilated(2, 3).reach(9, 9, 20) == [(4, 15)]
+    assert strided(3).reach(4, 7, 20) == [(0, 20)]
+    assert blocks(4).reach(5, 7, 20) == [(4, 8)]
+    assert blocks(4).reach(7, 8, 20) == [(4, 12)]
+    assert global_tokens(2).reach(4, 7, 20) == [(0, 2)]
+    assert global_tokens(2).reach(1, 7, 20) == [(0, 20)]
+    assert (window(2) | global_tokens(2)).reach(9, 9, 20) == [(0, 2), (8, 11)]
+    assert prefix(3).reach(9, 9, 20) == [(0, 3)]
+    assert CHOSEN.reach(0, 2, 10) == [(3, 9)]
+    assert CHOSEN.reach(9, 9, 10) == [(0, 3), (9, 10)]
+    assert CHOSEN.reach(10, 99, 10) == CHOSEN.reach(-9, -1, 10) == []
+    assert CHOSEN.reach(-9, 0, 10) == [(3, 9)]
+    assert documents(TEXTS).reach(2, 3, 10) == [(2, 5)]
+    assert documents(TEXTS).reach(4, 6, 10) == [(0, 7)]
+    assert documents(TEXTS).reach(6, 7, 10) == [(6, 9)]
+    assert documents(TEXTS).reach(6, 7, 8) == [(6, 8)]
+    assert documents(TEXTS).reach(-9, -1, 10) == documents(TEXTS).reach(10, 99, 10) == []
+    assert documents([[1, 1, 2, 2, 3], [1, 2, 2, 2, 3]]).reach(1, 1, 5) == [(0, 4)]
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch", "meta"])
@@ -278,7 +424,14 @@ def test_one_offset_for_each_item_reaches_as_far_as_any(kind):
 
 def test_patterns_may_be_copied_and_stored(generator):
     array = generator.random((4, 5)) < 0.5
-    for pattern in (causal, window(2), ~causal & window(3), (causal | array).shifted(-1)):
+    patterns = [pattern for pattern, _ in RULES.values() if pattern is not RULES["even"][0]]
+    patterns += [~causal & window(3), (causal | array).shifted(-1), ~documents(TEXTS)]
+    patterns += [
+        causal.shifted(-1),
+        CHOSEN & prefix(2),
+        strided(2).shifted(np.array([[[1]], [[3]]])),
+    ]
+    for pattern in patterns:
         for same in (copy.copy(pattern), copy.deepcopy(pattern), stored(pattern)):
             np.testing.assert_array_equal(same.array(4, 5), pattern.array(4, 5))
             assert same.reach(1, 2, 9) == pattern.reach(1, 2, 9)
@@ -286,6 +439,22 @@ def test_patterns_may_be_copied_and_stored(generator):
 
 def stored(pattern):
     return pickle.loads(pickle.dumps(pattern))
+
+
+def test_a_pattern_tells_how_it_was_made(generator):
+    array = generator.random((4, 5)) < 0.5
+    for pattern, expected in (
+        (causal, "causal"),
+        (causal & window(3) | ~prefix(2), "((causal & window(3)) | ~prefix(2))"),
+        ((array & dilated(2, 3)).shifted(-1), "(dilated(2, 3) & <(4, 5)>).shifted(-1)"),
+        (
+            strided(3) & blocks(4) | global_tokens(2),
+            "((strided(3) & blocks(4)) | global_tokens(2))",
+        ),
+        (documents(TEXTS), "documents(<(10,)>)"),
+        (CHOSEN, "chosen_blocks(<(4, 4)>, 3, 10)"),
+    ):
+        assert repr(pattern) == expected
 
 
 def test_a_copy_shares_no_array(generator):
