@@ -443,6 +443,31 @@ def check_gradient(name, grad, wanted):
         )
 
 
+def check_buckets(bidirectional, num_buckets, max_distance):
+    """How many buckets each direction gets, and from where on all is one bucket."""
+    if not isinstance(bidirectional, bool):
+        raise TypeError(f"bidirectional must be True or False, got {bidirectional!r}")
+    num_buckets = check_count("num_buckets", num_buckets, least=4 if bidirectional else 2)
+    buckets = num_buckets // 2 if bidirectional else num_buckets
+    max_distance = check_count("max_distance", max_distance)
+    if max_distance <= buckets // 2:
+        raise ValueError(
+            f"max_distance must be greater than {buckets // 2}, the distances that {num_buckets} "
+            f"buckets tell apart one by one, got {max_distance}; take fewer buckets"
+        )
+    return buckets, max_distance
+
+
+def check_distance_table(query, table):
+    """`table` must hold a row as wide as the query for each distance from -k to k."""
+    check_axes("query", query, 2, "(..., n_query, d_k)")
+    if len(table) != 2 or table[0] % 2 == 0 or table[1] != query[-1] or table[1] == 0:
+        raise ValueError(
+            "table must have shape (2 * k + 1, d_k), a row for each distance from -k to k, with "
+            f"d_k = {query[-1]} from query {query} and at least 1, got {table}"
+        )
+
+
 def check_lengths(lengths, n_key):
     """`lengths`, an integer NumPy array, must lie between 0 and n_key."""
     if lengths.dtype.kind not in "iu":

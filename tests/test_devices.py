@@ -170,6 +170,8 @@ def test_masks_may_be_made_elsewhere_than_their_arguments():
         lib.padding_mask(numbers, 5, device="meta"),
         lib.causal_mask(4, 5, offset=numbers, device="meta"),
         lib.window_mask(4, 5, window=2, offset=numbers, device="meta"),
+        lib.relative_distances(4, 5, offset=numbers, device="meta"),
+        lib.alibi_bias(3, 4, 5, offset=numbers, device="meta"),
     ):
         assert is_there(mask, "meta")
 
@@ -191,6 +193,17 @@ def test_functions_stay_on_the_device(device):
         lib.split_heads(x, 3),
         lib.merge_heads(x[:, None]),
         lib.learned_positions(positions, table),
+        lib.sinusoidal_positions(4, 7, device=device),
+        lib.relative_distances(4, 5, device=device),
+        lib.relative_distances(4, 5, offset=positions),
+        lib.relative_key_scores(x, table, 5),
+        lib.relative_key_scores(x, table, offset=positions[:2]),
+        *(
+            lib.relative_buckets(positions, bidirectional=both, num_buckets=8, max_distance=9)
+            for both in (True, False)
+        ),
+        lib.alibi_bias(6, 4, device=device),
+        lib.alibi_bias(6, 4, 5, offset=positions),
         *lib.rotary_angles(positions, 12),
         lib.rotate(x, *lib.rotary_angles(positions, 12), pairing="interleaved"),
         lib.rotate(x, *lib.rotary_angles(positions, 12), pairing="half"),
@@ -297,6 +310,7 @@ def test_two_devices_are_refused_everywhere():
         lambda: lib.LayerNorm(12, device="meta")(here),
         lambda: lib.RMSNorm(12, device="meta")(here),
         lambda: lib.rms_norm(here, there),
+        lambda: lib.relative_key_scores(here, table),
         lambda: lib.rotate(here, *lib.rotary_angles(ids.to("meta"), 12), pairing="half"),
         lambda: lib.learned_positions(ids, table),
         lambda: encoder(ids),

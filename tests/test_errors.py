@@ -92,6 +92,19 @@ def angles(**changes):
     return ("rotary_angles", {"positions": np.arange(4), "d_k": 6} | changes)
 
 
+def distances(**changes):
+    return ("relative_key_scores", {"query": zeros(2, 3, 4, 7), "table": zeros(5, 7)} | changes)
+
+
+def buckets(**changes):
+    given = {"distance": np.arange(4), "num_buckets": 12, "max_distance": 30}
+    return ("relative_buckets", given | {"bidirectional": True} | changes)
+
+
+def alibi(**changes):
+    return ("alibi_bias", {"num_heads": 6, "n_query": 4} | changes)
+
+
 def turned_by(*shape):
     return rotation(cos=zeros(*shape), sin=zeros(*shape))
 
@@ -362,6 +375,32 @@ SHAPES = {
     ),
     "b_up": (swiglu(b_up=zeros(12)), "b_up must have shape (20,)", "got (12,)"),
     "b_down": (swiglu(b_down=zeros(20)), "b_down must have shape (12,)", "got (20,)"),
+    "distances of a single row": (
+        distances(query=zeros(7)),
+        "query must have at least 2 axes",
+        "query[None]",
+    ),
+    "distances without 0": (
+        distances(table=zeros(4, 7)),
+        "table must have shape (2 * k + 1, d_k)",
+        "d_k = 7 from query (2, 3, 4, 7)",
+        "got (4, 7)",
+    ),
+    "distances of another width": (distances(table=zeros(5, 6)), "d_k = 7", "got (5, 6)"),
+    "distances of one axis": (distances(table=zeros(5)), "table must have shape", "got (5,)"),
+    "no distances": (distances(table=zeros(0, 7)), "table must have shape", "got (0, 7)"),
+    "distances of no width": (
+        distances(query=zeros(4, 0), table=zeros(5, 0)),
+        "d_k = 0",
+        "at least 1",
+    ),
+    "offsets without the head axis": (
+        distances(offset=np.array([0, 1])),
+        "leading axes (batch, heads) must be equal or 1",
+        "query (2, 3)",
+        "offset (2,)",
+        "x[:, None]",
+    ),
     "rotation of no axes": (rotation(x=np.array(1.0)), "x", "(..., n, d_k)", "()"),
     "cos and sin": (
         rotation(sin=zeros(1, 3)),
@@ -472,6 +511,40 @@ VALUES = {
     "d_model of an RMS norm": (("RMSNorm", {"d_model": 0}), "d_model must be at least 1", "got 0"),
     "d_model of SwiGLU": (("SwiGLU", {"d_model": 0}), "d_model must be at least 1", "got 0"),
     "d_ff of SwiGLU": (("SwiGLU", {"d_model": 6, "d_ff": 0}), "d_ff", "at least 1", "got 0"),
+    "n of positions": (
+        ("sinusoidal_positions", {"n": -1, "d_model": 4}),
+        "n must be at least 0",
+        "got -1",
+    ),
+    "d_model of positions": (
+        ("sinusoidal_positions", {"n": 3, "d_model": 0}),
+        "d_model must be at least 1",
+        "got 0",
+    ),
+    "few buckets": (buckets(num_buckets=3), "num_buckets must be at least 4", "got 3"),
+    "few buckets of one direction": (
+        buckets(num_buckets=1, bidirectional=False),
+        "num_buckets must be at least 2",
+        "got 1",
+    ),
+    "max_distance": (
+        buckets(max_distance=3),
+        "max_distance must be greater than 3, the distances that 12 buckets tell apart",
+        "got 3",
+    ),
+    "max_distance of one direction": (
+        buckets(max_distance=6, bidirectional=False),
+        "max_distance must be greater than 6",
+        "got 6",
+    ),
+    "heads of slopes": (alibi(num_heads=0), "num_heads must be at least 1", "got 0"),
+    "slopes of no keys": (alibi(n_key=0), "n_key must be at least 1", "got 0"),
+    "distances to no keys": (
+        ("relative_distances", {"n_query": 2, "n_key": 0}),
+        "n_key must be at least 1",
+    ),
+    "scores of no keys": (distances(n_key=0), "n_key must be at least 1", "got 0"),
+    "scale of distances": (distances(scale=math.inf), "scale must be a finite number", "inf"),
     "odd d_k": (angles(d_k=5), "d_k must be even", "pairs", "got 5"),
     "d_k of angles": (angles(d_k=0), "d_k must be at least 2", "got 0"),
     "odd rotation": (rotation(x=zeros(4, 5)), "d_k must be even", "got 5"),
@@ -607,6 +680,18 @@ KINDS = {
     "integer silu": (("silu", {"x": np.array([1])}), "x must be float16", "int64"),
     "no W_gate": (swiglu(W_gate=None), "W_gate must be a", "NoneType"),
     "generator of SwiGLU": (("SwiGLU", {"d_model": 6, "generator": 1}), "generator must be a"),
+    "n of 2.0": (("sinusoidal_positions", {"n": 2.0, "d_model": 4}), "n must be a whole", "2.0"),
+    "d_model of text": (("sinusoidal_positions", {"n": 2, "d_model": "4"}), "d_model", "str '4'"),
+    "float distances": (buckets(distance=zeros(4)), "distance must be whole numbers", "float64"),
+    "Boolean distances": (buckets(distance=true(4)), "distance must be whole numbers", "bool"),
+    "list of distances": (buckets(distance=[0]), "distance must be a", "list"),
+    "both directions": (buckets(bidirectional=1), "bidirectional must be True or False", "got 1"),
+    "half a bucket": (buckets(num_buckets=12.5), "num_buckets must be a whole number", "12.5"),
+    "max_distance of 30.0": (buckets(max_distance=30.0), "max_distance must be a whole", "30.0"),
+    "half a head": (alibi(num_heads=2.5), "num_heads must be a whole number", "2.5"),
+    "half a place": (alibi(offset=0.5), "offset", "whole", "0.5"),
+    "half a place of distances": (distances(offset=0.5), "offset", "whole", "0.5"),
+    "half a place alone": (("relative_distances", {"n_query": 2, "offset": 0.5}), "offset", "0.5"),
     "base of text": (angles(base="1"), "base must be a number", "str"),
     "float positions to turn by": (
         angles(positions=zeros(4)),
@@ -762,6 +847,7 @@ ARRAYS = {
     "b_1": feed_forward(),
     "W_up": swiglu(),
     "cos": rotation(),
+    "distance": buckets(),
     "sin": rotation(),
     "positions": ("learned_positions", {"positions": np.array([0]), "table": zeros(4, 3)}),
     "table": ("learned_positions", {"positions": np.array([0]), "table": zeros(4, 3)}),
@@ -790,6 +876,7 @@ FLOATS = {
     "gelu_tanh": {"x": zeros(4, 5)},
     "silu": {"x": zeros(4, 5)},
     "rotate": rotation()[1],
+    "relative_key_scores": distances()[1],
     "LayerNorm.from_weights": {"weight": zeros(5), "bias": zeros(5)},
     "RMSNorm.from_weights": {"weight": zeros(5)},
     "FeedForward.from_weights": feed_forward()[1],
@@ -815,7 +902,7 @@ def test_each_array_must_be_a_floating_one_of_the_same_dtype(backend, function, 
     shorter = AsItIs(backend.array(given, "float32"))
     others = [x for k, x in arguments.items() if k != name and isinstance(x, np.ndarray)]
     has_its_own_dtype = (
-        name == "table"
+        (name == "table" and function == "learned_positions")
         or (name == "bias" and "attention" in function)
         or (name == "x" and function == "rotate")
     )

@@ -1,4 +1,4 @@
-"""Where a token stands: learned, and by rotation."""
+"""Where a token stands: by a table learned or of waves, by distance, by rotation."""
 
 import math
 
@@ -34,6 +34,277 @@ def test_in_torch_only_the_rows_read_learn(backend, generator):
     found = backend.lib.learned_positions(backend.array(np.array([2, 2, 0])), table)
     found.sum().backward()
     assert back(table.grad)[:, 0].tolist() == [1, 0, 2, 0, 0, 0, 0]
+
+
+# ---- sinusoidal ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d_model", [1, 2, 3, 4, 7, 12])
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_sinusoidal_positions(backend, n, d_model):
+    found = backend.lib.sinusoidal_positions(n, d_model)
+    expected = np.zeros((n, d_model))
+    for position, column in np.ndindex(n, d_model):
+        angle = position / 10000 ** (2 * (column // 2) / d_model)
+        expected[position, column] = math.cos(angle) if column % 2 else math.sin(angle)
+    assert_near(found, expected, dtype="float32" if backend.is_torch else "float64")
+
+
+def test_in_torch_sinusoidal_positions_have_the_default_dtype(backend):
+    if backend.is_torch:
+        torch.set_default_dtype(torch.float64)
+    try:
+        found = backend.lib.sinusoidal_positions(500, 6)
+    finally:
+        if backend.is_torch:
+            torch.set_default_dtype(torch.float32)
+    expected = [math.sin(499), math.cos(499), math.sin(499 / 10000 ** (1 / 3))]
+    assert_near(found[499, :3], expected, dtype="float64")
+
+
+@needs_torch
+def test_against_the_waves_of_transformers(backend):
+    """Marian has all sines first, then all cosines."""
+    marian = pytest.importorskip("transformers.models.marian.modeling_marian")
+    other = back(marian.MarianSinusoidalPositionalEmbedding(50, 6).create_weight())
+    found = back(backend.lib.sinusoidal_positions(50, 6))
+    np.testing.assert_allclose(found[:, [0, 2, 4, 1, 3, 5]], other, atol=1e-6)
+
+
+def test_a_step_turns_the_waves_alike_everywhere(backend):
+    """The waves at p + k are a linear function of those at p, the same for each p."""
+    waves = back(backend.lib.sinusoidal_positions(40, 8))
+    step, *_ = np.linalg.lstsq(waves[:-3], waves[3:], rcond=None)
+    np.testing.assert_allclose(waves[:-3] @ step, waves[3:], atol=1e-5)
+
+
+# ---- distances -----------------------------------------------------------------------------------
+
+OFFSETS = [None, 0, 3, -2, np.array([2, 0, -1]), np.array([[1], [7]], dtype=np.int32)]
+
+
+def distances_by_hand(n_query, n_key, offset):
+    n_key = n_query if n_key is None else n_key
+    offset = np.asarray(n_key - n_query if offset is None else offset)
+    found = np.zeros((*offset.shape, n_query, n_key))
+    for *item, i, j in np.ndindex(found.shape):
+        found[(*item, i, j)] = j - (i + offset[tuple(item)])
+    return found
+
+
+def given_offset(twin, offset):
+    return twin.array(offset) if isinstance(offset, np.ndarray) else offset
+
+
+@pytest.mark.parametrize("offset", OFFSETS, ids=str)
+@pytest.mark.parametrize("sizes", [(3, 5), (4, None), (5, 2), (0, 3)], ids=str)
+def test_relative_distances(backend, sizes, offset):
+    found = backend.lib.relative_distances(*sizes, offset=given_offset(backend, offset))
+    assert_near_whole(found, distances_by_hand(*sizes, offset))
+
+
+def assert_near_whole(found, expected):
+    assert dtype_of(found) == "int64"
+    np.testing.assert_array_equal(back(found), expected)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8", "uint64"])
+def test_offsets_of_any_kind_of_whole_number(backend, kind):
+    found = backend.lib.relative_distances(
+        2, 3, offset=backend.array(np.array([1, 4]).astype(kind))
+    )
+    assert_near_whole(found, distances_by_hand(2, 3, np.array([1, 4])))
+
+
+def test_distances_are_aligned_as_masks_are(backend):
+    for sizes, offset in (((3, 5), None), ((5, 3), None), ((3, 5), 1)):
+        causal = backend.lib.causal_mask(*sizes, offset=offset)
+        distances = backend.lib.relative_distances(*sizes, offset=offset)
+        np.testing.assert_array_equal(back(causal), back(distances) <= 0)
+
+
+# ---- Shaw's key term -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [None, 3, np.array([[2], [0]])], ids=str)
+@pytest.mark.parametrize("n_key", [None, 6, 3])
+@pytest.mark.parametrize("scale", [None, 0.7])
+@pytest.mark.parametrize("k", [0, 2])
+def test_relative_key_scores(twin, generator, offset, n_key, scale, k):
+    query, table = generator.normal(size=(2, 3, 4, 7)), generator.normal(size=(2 * k + 1, 7))
+    found = twin.lib.relative_key_scores(
+        *twin.arrays(query, table), n_key, offset=given_offset(twin, offset), scale=scale
+    )
+    query, table = twin.rounded(query, table)
+    distances = np.broadcast_to(distances_by_hand(4, n_key, offset), (2, 3, 4, n_key or 4))
+    expected = np.zeros(distances.shape)
+    for *item, j in np.ndindex(expected.shape):
+        row = table[int(min(max(distances[(*item, j)], -k), k)) + k]
+        product = math.fsum(query[tuple(item)] * row)
+        expected[(*item, j)] = product * (1 / math.sqrt(7) if scale is None else scale)
+    assert_near(found, expected, dtype=twin.computed)
+
+
+def test_a_step_with_a_cache_gets_the_last_row(backend, generator):
+    query, table = backend.arrays(generator.normal(size=(3, 6, 7)), generator.normal(size=(5, 7)))
+    whole = backend.lib.relative_key_scores(query, table)
+    step = backend.lib.relative_key_scores(query[:, -1:], table, 6)
+    assert_near(step, back(whole)[:, -1:])
+
+
+def test_as_a_bias_it_is_shaws_attention(backend, generator):
+    """Equation 4: each key plus the row for its distance, then the product."""
+    query, key, table = (generator.normal(size=s) for s in ((2, 3, 4, 7), (2, 3, 6, 7), (5, 7)))
+    rows = table[np.clip(np.arange(6) - np.arange(4)[:, None] - 2, -2, 2) + 2]
+    expected = ((key[..., None, :, :] + rows) @ query[..., None])[..., 0] / math.sqrt(7)
+    query, key, table = backend.arrays(query, key, table)
+    bias = backend.lib.relative_key_scores(query, table, 6)
+    assert_near(backend.lib.attention_scores(query, key, bias=bias), expected)
+
+
+@needs_torch
+def test_shaws_table_learns(generator):
+    twin = BACKENDS[-1]
+    query, table = (
+        twin.array(generator.normal(size=s)).requires_grad_() for s in ((3, 4, 2), (5, 2))
+    )
+    assert torch.autograd.gradcheck(
+        lambda *given: twin.lib.relative_key_scores(*given, 5), (query, table)
+    )
+
+
+# ---- T5's buckets --------------------------------------------------------------------------------
+
+SIZES = [(32, 128), (32, 20), (8, 9), (12, 30), (64, 128), (4, 3), (4, 5), (6, 1000), (33, 100)]
+
+
+@needs_torch
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("sizes", [*SIZES, (320, 800), (128, 500), (26, 257)], ids=str)
+def test_against_the_buckets_of_transformers(backend, sizes, bidirectional):
+    """By a logarithm in float32 there, in whole numbers here: at the edges too they agree."""
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
+    num_buckets, max_distance = sizes
+    distance = np.arange(-2 * max_distance - 3, 2 * max_distance + 4)
+    expected = t5.T5Attention._relative_position_bucket(
+        torch.from_numpy(distance), bidirectional, num_buckets, max_distance
+    )
+    found = backend.lib.relative_buckets(
+        backend.array(distance),
+        bidirectional=bidirectional,
+        num_buckets=num_buckets,
+        max_distance=max_distance,
+    )
+    assert_near_whole(found, expected.numpy())
+
+
+def test_where_a_bucket_begins_is_exact(backend):
+    """Each bucket reaches three times as far as the one before; floats round 3 ** (b / 6)."""
+    whole = {"bidirectional": False, "num_buckets": 12, "max_distance": 6 * 3**6}
+    edges = 6 * 3 ** np.arange(1, 6)
+    for step, expected in ((-1, 6), (0, 7), (1, 7)):
+        found = backend.lib.relative_buckets(backend.array(-edges - step), **whole)
+        assert back(found).tolist() == (expected + np.arange(5)).tolist()
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "int8", "uint8", "uint16"])
+@pytest.mark.parametrize("shape", [(), (3,), (1, 0, 2), (2, 3, 4)], ids=str)
+def test_distances_of_any_kind_and_shape(backend, generator, kind, shape):
+    low = 0 if kind[0] == "u" else -128
+    distance = np.asarray(generator.integers(low, 128, shape)).astype(kind)
+    for bidirectional in (True, False):
+        options = {"bidirectional": bidirectional, "num_buckets": 8, "max_distance": 50}
+        found = backend.lib.relative_buckets(backend.array(distance), **options)
+        wide = backend.lib.relative_buckets(backend.array(distance.astype(int)), **options)
+        assert_near_whole(found, back(wide))
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@given(
+    num_buckets=st.integers(4, 70),
+    further=st.integers(1, 3000),
+    start=st.integers(0, 10_000),
+)
+def test_laws_of_buckets(bidirectional, num_buckets, further, start):
+    """Further is never nearer; 0 is in bucket 0; from max_distance on all are in the last one."""
+    single = num_buckets // 4 if bidirectional else num_buckets // 2
+    max_distance = single + further
+    last = (num_buckets // 2 if bidirectional else num_buckets) - 1
+    away = np.sort([*range(single + 1), start, start + 1, max_distance, 10**9])
+    for twin in BACKENDS:
+
+        def bucket(distance, twin=twin):
+            return back(
+                twin.lib.relative_buckets(
+                    twin.array(distance),
+                    bidirectional=bidirectional,
+                    num_buckets=num_buckets,
+                    max_distance=max_distance,
+                )
+            )
+
+        before = bucket(-away)
+        assert (np.diff(before) >= 0).all()
+        np.testing.assert_array_equal(before[away <= single], away[away <= single])
+        assert (before[away >= max_distance] == last).all()
+        assert before.max() == last
+        after = bucket(away[away > 0])
+        expected = before[away > 0] + num_buckets // 2 if bidirectional else 0
+        np.testing.assert_array_equal(after, expected)
+
+
+def test_as_a_bias_it_is_t5s(backend, generator):
+    lib, table = backend.lib, backend.array(generator.normal(size=(8, 3)))
+    buckets = lib.relative_buckets(
+        lib.relative_distances(4, 6), bidirectional=True, num_buckets=8, max_distance=9
+    )
+    bias = table[buckets].movedim(-1, 0) if backend.is_torch else np.moveaxis(table[buckets], -1, 0)
+    assert_near(bias[1, 3, 5], back(table)[0, 1])
+    query, key = (backend.array(generator.normal(size=(2, 3, n, 5))) for n in (4, 6))
+    plain, added = lib.attention_scores(query, key), lib.attention_scores(query, key, bias=bias)
+    for head, i, j in np.ndindex(3, 4, 6):
+        row = {-5: 3, -4: 2, -3: 2, -2: 2, -1: 1, 0: 0, 1: 5, 2: 6, 3: 6}[j - i - 2]
+        expected = back(plain)[:, head, i, j] + back(table)[row, head]
+        assert_near(added[:, head, i, j], expected)
+
+
+# ---- ALiBi ---------------------------------------------------------------------------------------
+
+SLOPES = {  # as 2 ** -x, published: for 8 heads 1 to 8, for 16 half of each
+    1: [8],
+    2: [4, 8],
+    3: [4, 8, 2],
+    6: [2, 4, 6, 8, 1, 3],
+    8: [1, 2, 3, 4, 5, 6, 7, 8],
+    12: [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5],
+    16: [x / 2 for x in range(1, 17)],
+}
+
+
+@pytest.mark.parametrize("num_heads", SLOPES)
+@pytest.mark.parametrize("offset", OFFSETS, ids=str)
+def test_alibi_bias(exact, num_heads, offset):
+    found = exact.lib.alibi_bias(num_heads, 3, 5, offset=given_offset(exact, offset))
+    away = np.abs(distances_by_hand(3, 5, offset))[..., None, :, :]
+    expected = np.array([2.0**-x for x in SLOPES[num_heads]])[:, None, None] * -away
+    assert_near(found, expected, dtype="float64")
+
+
+@needs_torch
+@pytest.mark.parametrize("num_heads", [1, 3, 4, 6, 7, 8, 12, 16, 20, 71])
+def test_against_blooms_alibi(backend, generator, num_heads):
+    """There the bias grows with the key's position, here it falls with the distance: for causal
+    attention each row differs by one number, and the weights do not."""
+    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
+    other = bloom.build_alibi_tensor(torch.ones(1, 5), num_heads, torch.float64)
+    query, key = (generator.normal(size=(2, num_heads, 5, 3)) for _ in range(2))
+    lib, other = backend.lib, backend.array(other.numpy())
+    mask, ours = lib.causal_mask(5), lib.alibi_bias(num_heads, 5)
+    found, expected = (
+        back(lib.attention_weights(*backend.arrays(query, key), mask=mask, bias=bias))
+        for bias in (ours, other)
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-7)  # their slopes are of float32
 
 
 # ---- rotary: the angles --------------------------------------------------------------------------

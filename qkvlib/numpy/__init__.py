@@ -32,10 +32,15 @@ from qkvlib.numpy.multihead import (
     split_heads,
 )
 from qkvlib.numpy.positions import (
+    alibi_bias,
     interleaved_to_half,
     learned_positions,
+    relative_buckets,
+    relative_distances,
+    relative_key_scores,
     rotary_angles,
     rotate,
+    sinusoidal_positions,
 )
 
 __all__ = [
@@ -48,6 +53,7 @@ __all__ = [
     "SwiGLU",
     "Trace",
     "TransformerBlock",
+    "alibi_bias",
     "attention_scores",
     "attention_weights",
     "causal_mask",
@@ -60,6 +66,9 @@ __all__ = [
     "merge_heads",
     "padding_mask",
     "project",
+    "relative_buckets",
+    "relative_distances",
+    "relative_key_scores",
     "relu",
     "repeat_heads",
     "rms_norm",
@@ -67,6 +76,7 @@ __all__ = [
     "rotate",
     "scaled_dot_product_attention",
     "silu",
+    "sinusoidal_positions",
     "softmax",
     "split_heads",
     "window_mask",

@@ -33,10 +33,15 @@ from qkvlib.torch.multihead import (
     split_heads,
 )
 from qkvlib.torch.positions import (
+    alibi_bias,
     interleaved_to_half,
     learned_positions,
+    relative_buckets,
+    relative_distances,
+    relative_key_scores,
     rotary_angles,
     rotate,
+    sinusoidal_positions,
 )
 
 __all__ = [
@@ -49,6 +54,7 @@ __all__ = [
     "SwiGLU",
     "Trace",
     "TransformerBlock",
+    "alibi_bias",
     "attention_scores",
     "attention_weights",
     "best_device",
@@ -62,6 +68,9 @@ __all__ = [
     "merge_heads",
     "padding_mask",
     "project",
+    "relative_buckets",
+    "relative_distances",
+    "relative_key_scores",
     "relu",
     "repeat_heads",
     "rms_norm",
@@ -69,6 +78,7 @@ __all__ = [
     "rotate",
     "scaled_dot_product_attention",
     "silu",
+    "sinusoidal_positions",
     "softmax",
     "split_heads",
     "window_mask",
