@@ -600,17 +600,125 @@ def check_tables(token_table, position_table):
         )
 
 
-def check_text(ids, n_max):
-    """Token ids `(..., n)`, at least one and no more of them than there are positions."""
+def check_token_table(shape):
+    """The shape of a decoder's table, `(vocabulary, d_model)`."""
+    if len(shape) != 2:
+        raise ValueError(f"token_table must have 2 axes (vocabulary, d_model), got shape {shape}")
+
+
+def check_text(ids, n_max, held=0):
+    """Token ids `(..., n)`, at least one and no more than there are positions.
+
+    held: how many tokens a cache holds already.
+    """
     check_axes("ids", ids, 1, "(..., n)")
     if ids[-1] == 0:
         raise ValueError(
             f"ids must hold at least one token, got shape {ids} with n = 0; leave empty texts out"
         )
-    if ids[-1] > n_max:
+    if held + ids[-1] > n_max:
+        before = f" after {held} in the cache" if held else ""
         raise ValueError(
             f"ids must hold at most n_max = {n_max} tokens, as many as there are positions, "
-            f"got {ids[-1]} from shape {ids}; cut the text"
+            f"got {ids[-1]} from shape {ids}{before}; cut the text"
+        )
+
+
+def check_prompt(ids):
+    """The ids of one text `(n,)`, at least one."""
+    if len(ids) != 1 or ids[0] == 0:
+        raise ValueError(
+            f"ids must be one text (n,) of at least one token, got shape {ids}; "
+            "texts in a batch are continued one by one"
+        )
+
+
+def check_decoder(model):
+    """What is decoded with must answer as `Decoder` does."""
+    for name in ("new_cache", "next_logits"):
+        if not callable(getattr(model, name, None)):
+            raise TypeError(
+                "model must have new_cache() and next_logits(ids, cache=cache), as Decoder has, "
+                f"got {type(model).__name__} without {name}"
+            )
+
+
+def check_block_caches(cache, kind, num_blocks):
+    """A decoder's cache must be a list of one `kind` for each block, in step; how much it holds."""
+    name = kind.__name__
+    if not isinstance(cache, list):
+        raise TypeError(
+            f"cache must be a list of one {name} for each block, got {type(cache).__name__}; "
+            "make one with decoder.new_cache()"
+        )
+    for one in cache:
+        if not isinstance(one, kind):
+            raise TypeError(
+                f"cache must hold one {name} for each block, got {type(one).__name__}; "
+                "make one with decoder.new_cache()"
+            )
+    if len(cache) != num_blocks:
+        raise ValueError(
+            f"cache must hold one {name} for each of the {num_blocks} blocks, got {len(cache)} "
+            "from another model; make one with decoder.new_cache()"
+        )
+    lengths = {len(one) for one in cache}
+    if len(lengths) > 1:
+        raise ValueError(
+            f"cache must hold the same tokens for each block, got {sorted(lengths)} of them; "
+            "make a new one with decoder.new_cache()"
+        )
+    return max(lengths, default=0)
+
+
+def check_temperature(temperature, limits):
+    """`temperature` as a positive float. limits: finfo of the logits' dtype."""
+    temperature = check_number("temperature", temperature)
+    if not float(limits.tiny) <= temperature <= float(limits.max):
+        raise ValueError(
+            f"temperature must be greater than 0, between {limits.tiny:.4g} and {limits.max:.4g} "
+            f"for {limits.dtype}, got {temperature}; the nearer to 0, the more the greatest logit "
+            "gets"
+        )
+    return temperature
+
+
+def check_sampling(temperature, top_k, top_p):
+    """What `generate` samples by: a temperature of at least 0, cuts that are None or in range."""
+    if check_number("temperature", temperature) < 0:
+        raise ValueError(
+            f"temperature must be at least 0, got {temperature}; 0 takes the greatest logit"
+        )
+    check_cuts(top_k, top_p)
+
+
+def check_cuts(top_k, top_p):
+    """`top_k` and `top_p` as numbers, or None for no cut."""
+    if top_k is not None:
+        top_k = check_count("top_k", top_k)
+    if top_p is not None:
+        top_p = check_number("top_p", top_p)
+        if not 0 < top_p <= 1:
+            raise ValueError(f"top_p must be greater than 0 and at most 1, got {top_p}")
+    return top_k, top_p
+
+
+def check_next_logits(logits):
+    """What a model's `next_logits` returns for one text: `(vocabulary,)`, not empty."""
+    if len(logits) != 1 or logits[0] == 0:
+        raise ValueError(
+            "next_logits(ids, cache=cache) of the model must return one logit for each token of "
+            f"the vocabulary, (vocabulary,), for ids (n,); got shape {logits}"
+        )
+
+
+def check_greatest(logits):
+    """The greatest logit of each row, in a NumPy array, must be a number to choose by."""
+    if not np.isfinite(logits).all():
+        bad = logits[~np.isfinite(logits)].flat[0]
+        raise ValueError(
+            "the greatest of the logits in each row must be finite, so that there is something to "
+            f"choose, got {bad}; look where the model computed it"
         )
 
 

@@ -1,15 +1,19 @@
-"""How the parts of MiniLM are named in its file, for the encoders of both twins."""
+"""How the weights of MiniLM are named in its file, for the encoders of both twins."""
 
 from typing import NamedTuple
 
+from qkvlib._parts import BlockParts, Reader, settings
 
-class BlockParts(NamedTuple):
-    """Keyword arguments for the four parts of a block."""
-
-    attention: dict
-    feed_forward: dict
-    attention_norm: dict
-    feed_forward_norm: dict
+_SETTINGS = (
+    "vocab_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "layer_norm_eps",
+)
 
 
 class EncoderParts(NamedTuple):
@@ -21,27 +25,21 @@ class EncoderParts(NamedTuple):
     blocks: list
 
 
-def parts(weights, config):
+def parts(weights, config, convert):
     """Sort the weights of the file into parts; matrices are turned to act on the right.
 
     Every text is of token type 0 here, so that type's row is added to all positions.
     """
-    d_model, d_ff = config["hidden_size"], config["intermediate_size"]
-
-    def weight(name, *shape):
-        got = tuple(weights[name].shape) if name in weights else "nothing"
-        if got != shape:
-            raise ValueError(
-                f"weights must hold {name!r} of shape {shape}, as the config says, got {got}; "
-                "take weights and config from one call of qkvlib.pretrained.load_minilm()"
-            )
-        return weights[name]
+    vocabulary, n_max, types, d_model, d_ff, num_blocks, num_heads, eps = settings(
+        config, _SETTINGS, "load_minilm"
+    )
+    weight = Reader(weights, "load_minilm", convert)
 
     def norm(prefix):
         return {
             "weight": weight(f"{prefix}.weight", d_model),
             "bias": weight(f"{prefix}.bias", d_model),
-            "eps": config["layer_norm_eps"],
+            "eps": eps,
         }
 
     def matrix(prefix, d_in, d_out):
@@ -49,7 +47,7 @@ def parts(weights, config):
 
     def block(prefix):
         names = {"Q": "self.query", "K": "self.key", "V": "self.value", "O": "output.dense"}
-        attention = {"num_heads": config["num_attention_heads"]}
+        attention = {"num_heads": num_heads}
         for letter, name in names.items():
             attention[f"W_{letter}"], attention[f"b_{letter}"] = matrix(
                 f"{prefix}.attention.{name}", d_model, d_model
@@ -64,11 +62,11 @@ def parts(weights, config):
         )
 
     def table(name, rows):
-        return weight(f"embeddings.{name}_embeddings.weight", config[rows], d_model)
+        return weight(f"embeddings.{name}_embeddings.weight", rows, d_model)
 
     return EncoderParts(
-        table("word", "vocab_size"),
-        table("position", "max_position_embeddings") + table("token_type", "type_vocab_size")[0],
+        table("word", vocabulary),
+        table("position", n_max) + table("token_type", types)[0],
         norm("embeddings.LayerNorm"),
-        [block(f"encoder.layer.{i}") for i in range(config["num_hidden_layers"])],
+        [block(f"encoder.layer.{i}") for i in range(num_blocks)],
     )

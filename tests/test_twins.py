@@ -185,6 +185,23 @@ def encoder_inputs(generator):
     return [ids, generator.normal(size=(9, 12)), generator.normal(size=(6, 12)), *arrays]
 
 
+def decoder(lib, ids, tokens, *arrays):
+    made = layer(lib, "LayerNorm", NORM, arrays[:2])
+    blocks = [block(lib, arrays[2:], "pre")]
+    return lib.Decoder(tokens, norm=made, blocks=blocks, n_max=6)(ids)
+
+
+def decoder_inputs(generator):
+    ids, tokens, _, *arrays = encoder_inputs(generator)
+    return [ids, tokens, *arrays]
+
+
+def generated(lib, tokens, ids):
+    """The rows of what comes after `ids`, where each token is followed by the least like it."""
+    model = lib.Decoder(tokens, norm=lambda x: -x, blocks=[], n_max=9)
+    return tokens[list(lib.generate(model, ids, max_tokens=5))]
+
+
 def some_positions(generator):
     return [np.array([[3, 0, 7], [-2, 5, 40]])]
 
@@ -214,12 +231,6 @@ CALLS = {
     "scaled_dot_product_attention, fused": (
         lambda lib, q, k, v, mask: lib.scaled_dot_product_attention(q, k, v, mask=mask),
         lambda generator: [*qkv(generator), some_mask()],
-    ),
-    "chunked_attention": (
-        lambda lib, q, k, v, mask, bias: lib.chunked_attention(
-            q, k, v, mask=mask, bias=bias, softcap=2.0, chunk_size=3
-        ),
-        lambda generator: [*qkv(generator), some_mask(), a_bias()],
     ),
     "causal_mask": (
         lambda lib, offset: lib.causal_mask(3, 5, offset=offset),
@@ -324,10 +335,19 @@ CALLS = {
     ),
     "interleaved_to_half": (lambda lib: lib.interleaved_to_half(6), drawn()),
     "Encoder": (encoder, encoder_inputs),
+    "Decoder": (decoder, decoder_inputs),
+    "generate": (
+        generated,
+        lambda generator: [generator.normal(size=(9, 12)), np.array([3, 0])],
+    ),
+    "token_probabilities": (
+        lambda lib, x: lib.token_probabilities(x, temperature=0.7, top_k=6, top_p=0.9),
+        drawn((2, 3, 9)),
+    ),
 }
 DRAWS = {"xavier_uniform", "xavier_normal"}  # other numbers from another backend's generator
 RETURNS_FLOAT32_FOR_HALF = {"softmax", "log_softmax", "attention_scores", "attention_weights"}
-RETURNS_FLOAT32_FOR_HALF |= {"relative_key_scores"}
+RETURNS_FLOAT32_FOR_HALF |= {"relative_key_scores", "token_probabilities"}
 # What has its own dtype, whatever that of its arguments: masks, tables of angles, whole numbers.
 RETURNS = dict.fromkeys(("causal_mask", "padding_mask", "window_mask"), "bool")
 RETURNS |= dict.fromkeys(("alibi_bias", "rotary_angles"), "float64")

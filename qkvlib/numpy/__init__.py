@@ -3,7 +3,6 @@
 from qkvlib.numpy.attention import (
     attention_scores,
     attention_weights,
-    chunked_attention,
     log_softmax,
     scaled_dot_product_attention,
     softmax,
@@ -21,9 +20,10 @@ from qkvlib.numpy.blocks import (
     rms_norm,
     silu,
 )
+from qkvlib.numpy.decoding import generate, token_probabilities
 from qkvlib.numpy.initialization import xavier_normal, xavier_uniform
 from qkvlib.numpy.masks import causal_mask, padding_mask, window_mask
-from qkvlib.numpy.models import Encoder, Trace
+from qkvlib.numpy.models import Decoder, Encoder, Trace
 from qkvlib.numpy.multihead import (
     KeyValueCache,
     MultiHeadAttention,
@@ -45,6 +45,7 @@ from qkvlib.numpy.positions import (
 )
 
 __all__ = [
+    "Decoder",
     "Encoder",
     "FeedForward",
     "KeyValueCache",
@@ -58,9 +59,9 @@ __all__ = [
     "attention_scores",
     "attention_weights",
     "causal_mask",
-    "chunked_attention",
     "gelu",
     "gelu_tanh",
+    "generate",
     "interleaved_to_half",
     "layer_norm",
     "learned_positions",
@@ -81,6 +82,7 @@ __all__ = [
     "sinusoidal_positions",
     "softmax",
     "split_heads",
+    "token_probabilities",
     "window_mask",
     "xavier_normal",
     "xavier_uniform",

@@ -3,7 +3,6 @@
 from qkvlib.torch.attention import (
     attention_scores,
     attention_weights,
-    chunked_attention,
     log_softmax,
     scaled_dot_product_attention,
     softmax,
@@ -21,10 +20,11 @@ from qkvlib.torch.blocks import (
     rms_norm,
     silu,
 )
+from qkvlib.torch.decoding import generate, token_probabilities
 from qkvlib.torch.devices import best_device
 from qkvlib.torch.initialization import xavier_normal, xavier_uniform
 from qkvlib.torch.masks import causal_mask, padding_mask, window_mask
-from qkvlib.torch.models import Encoder, Trace
+from qkvlib.torch.models import Decoder, Encoder, Trace
 from qkvlib.torch.multihead import (
     KeyValueCache,
     MultiHeadAttention,
@@ -46,6 +46,7 @@ from qkvlib.torch.positions import (
 )
 
 __all__ = [
+    "Decoder",
     "Encoder",
     "FeedForward",
     "KeyValueCache",
@@ -60,9 +61,9 @@ __all__ = [
     "attention_weights",
     "best_device",
     "causal_mask",
-    "chunked_attention",
     "gelu",
     "gelu_tanh",
+    "generate",
     "interleaved_to_half",
     "layer_norm",
     "learned_positions",
@@ -83,6 +84,7 @@ __all__ = [
     "sinusoidal_positions",
     "softmax",
     "split_heads",
+    "token_probabilities",
     "window_mask",
     "xavier_normal",
     "xavier_uniform",
