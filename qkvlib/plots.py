@@ -15,6 +15,7 @@ from functools import wraps
 import numpy as np
 
 from qkvlib.book.show import number
+from qkvlib.patterns import Pattern
 
 WIDTH = 4.5
 FONT = 10
@@ -334,6 +335,99 @@ def head_grid(weights, *, queries, keys, columns=3, titles=None):
         plt.setp(ax.get_xticklabels(), rotation=90)
     _colour_bar(mesh, fig.axes, shrink=min(1, 2 / n_rows))
     return fig
+
+
+# ---- who may attend to whom --------------------------------------------------------------------
+
+
+@_styled
+def pattern(pattern, n_query, n_key=None, *, offset=None, ax=None, title=None):
+    """Who may attend to whom: a cell is filled where the query of its row may read the key.
+
+    pattern: a `qkvlib.patterns.Pattern`; n_query, n_key, offset: as in `pattern.array`
+    -> Axes. Beside the rows and above the columns stand the positions
+
+    Raises TypeError for what is no Pattern, ValueError for one with a mask for each batch item,
+    and what `pattern.array` raises.
+
+    >>> from qkvlib.patterns import causal, window
+    >>> ax = pattern(causal & window(2), 3)
+    >>> ax.collections[0].get_array().astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
+    """
+    allowed, offset = _allowed(pattern, n_query, n_key, offset)
+    ax = ax or _own_axes(*allowed.shape)
+    _fill(ax, allowed, offset)
+    ax.set(xlabel="key", ylabel="query", title=title)
+    return ax
+
+
+@_styled
+def pattern_grid(patterns, n_query, n_key=None, *, offset=None, columns=3):
+    """Several patterns side by side.
+
+    patterns: a dict of Patterns by their titles; n_query, n_key, offset: as in `pattern.array`
+    -> Figure
+
+    Raises what `pattern` raises, and ValueError for no patterns.
+
+    >>> from qkvlib.patterns import causal, window
+    >>> fig = pattern_grid({"causal": causal, "window": window(2)}, 6, columns=2)
+    >>> [ax.get_title() for ax in fig.axes]
+    ['causal', 'window']
+    """
+    if not patterns:
+        raise ValueError("patterns must hold at least one pattern, got none")
+    filled = [_allowed(pattern, n_query, n_key, offset) for pattern in patterns.values()]
+    n_query, n_key = filled[0][0].shape
+    n_rows = -(-len(patterns) // columns)
+    below = 0.5 / n_rows  # the positions of the keys, once under all rows
+    height = 0.8 * WIDTH / columns * n_query / n_key + 0.3 + below
+    fig, axes = figure(n_rows, columns, height=height, squeeze=False)
+    for a, ax in enumerate(axes.flat):
+        if a >= len(patterns):
+            ax.remove()
+            continue
+        _fill(ax, *filled[a])
+        ax.set_title(list(patterns)[a])
+        ax.xaxis.tick_bottom()
+        below_is_empty = a + columns >= len(patterns)
+        ax.tick_params(labelbottom=below_is_empty, labelleft=a % columns == 0, length=0)
+    fig.supxlabel("key", fontsize=FONT, color=QUIET)
+    fig.supylabel("query", fontsize=FONT, color=QUIET)
+    return fig
+
+
+def _allowed(pattern, n_query, n_key, offset):
+    """The pattern written out, and where its first query stands."""
+    if not isinstance(pattern, Pattern):
+        raise TypeError(
+            f"pattern must be a qkvlib.patterns.Pattern, got {type(pattern).__name__}; "
+            "draw an array with matrix(...)"
+        )
+    allowed = pattern.array(n_query, n_key, offset=offset)
+    if allowed.ndim != 2 or not allowed.size:
+        raise ValueError(
+            "pattern must have one mask (n_query, n_key) with at least one query, "
+            f"got shape {allowed.shape}; pick one batch item"
+        )
+    return allowed, allowed.shape[1] - allowed.shape[0] if offset is None else offset
+
+
+def _fill(ax, allowed, offset):
+    """Filled cells, with as many positions of queries and keys as there is room for."""
+    from matplotlib.colors import ListedColormap
+
+    n_query, n_key = allowed.shape
+    positions = range(offset, offset + n_query), range(n_key)
+    wide = 0.7 * FONT / 72 * ax.figure.dpi * max(len(str(p)) for row in positions for p in row)
+    steps = (digit * 10**power for power in range(9) for digit in (1, 2, 5))
+    step = next(step for step in steps if step * _cell(ax, allowed.shape) > wide)
+    names = ["" if p % step else p for row in positions for p in row]
+    colours = ListedColormap(["white", BLUE])
+    _mesh(ax, allowed, names[:n_query], names[n_query:], colours, (0, 1))
+    ax.tick_params(axis="x", rotation=0)
+    ax.spines[:].set(visible=True, color=LINE)
 
 
 # ---- one query and its words -------------------------------------------------------------------

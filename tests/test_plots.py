@@ -14,6 +14,17 @@ from matplotlib.text import Text
 
 from qkvlib import plots
 from qkvlib.book.example import COORDINATES, HEAD_A, VARIANTS, WORDS, embed
+from qkvlib.patterns import (
+    blocks,
+    causal,
+    dilated,
+    documents,
+    global_tokens,
+    prefix,
+    random_blocks,
+    strided,
+    window,
+)
 
 PHONE = 358  # CSS pixels that a figure gets on a screen of 390
 
@@ -60,6 +71,21 @@ def png(fig):
     fig.savefig(buffer, bbox_inches="tight")
     buffer.seek(0)
     return plt.imread(buffer)
+
+
+PATTERNS = {
+    "causal": causal,
+    "window(3)": window(3),
+    "dilated(2, 3)": dilated(2, 3),
+    "strided(4)": strided(4),
+    "blocks(4)": blocks(4),
+    "global_tokens(2)": global_tokens(2),
+    "random_blocks": random_blocks(64, 4, 2, np.random.default_rng(3)),
+    "prefix(4)": prefix(4),
+    "documents": documents([0] * 5 + [1] * 8 + [2] * 51),
+    "causal | prefix(4)": causal | prefix(4),
+    "window | global": window(3) | global_tokens(1),
+}
 
 
 # ---- every figure of chapters 1 to 3, for the checks that hold for all of them ------------------
@@ -115,6 +141,18 @@ def draw_planes():
     return fig
 
 
+def draw_pattern():
+    return plots.pattern(causal & window(3), 5, 12, title="causal & window(3)").figure
+
+
+def draw_long_pattern():
+    return plots.pattern(window(9) | global_tokens(3), 120, offset=80).figure
+
+
+def draw_patterns():
+    return plots.pattern_grid(PATTERNS, 16)
+
+
 FIGURES = [
     draw_heatmap,
     draw_wrong,
@@ -125,6 +163,9 @@ FIGURES = [
     draw_arcs,
     draw_bars,
     draw_planes,
+    draw_pattern,
+    draw_long_pattern,
+    draw_patterns,
 ]
 
 
@@ -322,6 +363,71 @@ def test_rings_go_around_the_marked_cells():
     ax = plots.matrix(np.ones((2, 3)), rows="ab", columns="xyz")
     plots.ring(ax, [[False, False, True], [False, True, False]])
     assert [patch.get_xy() for patch in ax.patches] == [(2, 0), (1, 1)]
+
+
+# ---- patterns ----------------------------------------------------------------------------------
+
+
+def filled(ax):
+    """Where cells have the colour of what is allowed, and not white."""
+    (mesh,) = ax.collections
+    colours = np.apply_along_axis(to_hex, -1, mesh.to_rgba(mesh.get_array()))
+    assert set(colours.ravel()) <= {plots.BLUE, "#ffffff"}
+    return colours == plots.BLUE
+
+
+@pytest.mark.parametrize("offset", [None, -3])
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_pattern_is_filled_where_it_allows(name, offset):
+    ax = plots.pattern(PATTERNS[name], 5, 9, offset=offset, title=name)
+    np.testing.assert_array_equal(filled(ax), PATTERNS[name].array(5, 9, offset=offset))
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("key", "query", name)
+    first = 4 if offset is None else offset
+    assert [t.get_text() for t in ax.get_yticklabels()] == [str(first + i) for i in range(5)]
+    assert [t.get_text() for t in ax.get_xticklabels()] == [str(j) for j in range(9)]
+    ax.figure.draw_without_rendering()
+    top, *_, bottom = (t.get_window_extent() for t in ax.get_yticklabels())
+    assert top.y0 > bottom.y1
+
+
+def test_all_or_nothing_is_drawn_in_its_own_colour():
+    assert filled(plots.pattern(prefix(3), 2, 3)).all()
+    assert not filled(plots.pattern(prefix(0), 2, 3)).any()
+
+
+def test_as_many_positions_are_written_as_there_is_room_for():
+    ax = plots.pattern(causal, 100, offset=-5)
+    named = {t.get_text(): p for t, p in zip(ax.get_yticklabels(), ax.get_yticks())}
+    assert named.pop("") > 0
+    assert list(named) == [str(p) for p in range(0, 95, 10)]
+    assert {int(p) - where for p, where in named.items()} == {-5.5}
+
+
+def test_patterns_stand_side_by_side_in_one_grid():
+    fig = plots.pattern_grid(PATTERNS, 6, 8, offset=20, columns=4)
+    assert [ax.get_title() for ax in fig.axes] == list(PATTERNS)
+    for ax, pattern in zip(fig.axes, PATTERNS.values()):
+        np.testing.assert_array_equal(filled(ax), pattern.array(6, 8, offset=20))
+    words = [words_in(ax) for ax in fig.axes]
+    assert [a for a, here in enumerate(words) if "20" in here] == [0, 4, 8]
+    assert [a for a, here in enumerate(words) if "0" in here] == [7, 8, 9, 10]
+    tops = [round(ax.get_position().y1, 3) for ax in fig.axes]
+    assert len(set(tops)) == 3
+
+
+def test_only_patterns_are_drawn_as_patterns():
+    for wrong in (causal.array(3), None, "causal", lambda i, j: j <= i):
+        with pytest.raises(TypeError, match=r"must be a qkvlib.patterns.Pattern, got .*matrix"):
+            plots.pattern(wrong, 3)
+        with pytest.raises(TypeError, match=r"must be a qkvlib.patterns.Pattern, got .*matrix"):
+            plots.pattern_grid({"wrong": wrong}, 3)
+    several = documents([[1, 1, 2], [1, 2, 2]])
+    with pytest.raises(ValueError, match=r"got shape \(2, 3, 3\); pick one batch item"):
+        plots.pattern(several, 3)
+    with pytest.raises(ValueError, match=r"at least one query, got shape \(0, 3\)"):
+        plots.pattern(causal, 0, 3)
+    with pytest.raises(ValueError, match="patterns must hold at least one pattern, got none"):
+        plots.pattern_grid({}, 3)
 
 
 # ---- the others --------------------------------------------------------------------------------
