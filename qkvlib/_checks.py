@@ -240,6 +240,17 @@ def key_heads(num_kv_heads, num_heads):
     return num_kv_heads
 
 
+def check_dropout(dropout):
+    """`dropout`, the share of the weights that is dropped, as a float in [0, 1)."""
+    dropout = check_number("dropout", dropout)
+    if not 0 <= dropout < 1:
+        raise ValueError(
+            f"dropout must lie in [0, 1), got {dropout}; it is the share of the weights that "
+            "training drops, 0 for none"
+        )
+    return dropout
+
+
 def check_rotate(rotate):
     """`rotate` must be a function, or None."""
     if rotate is not None and not callable(rotate):
@@ -298,6 +309,64 @@ def check_head_weights(shapes, num_heads, num_kv_heads):
                 f"{shapes[f'W_{letter}']}, got {bias}"
             )
     return h, h_kv
+
+
+def check_layer(name, layer, kind):
+    """`layer` must be a `kind`; a class derived from it may compute something else."""
+    if type(layer) is not kind:
+        raise TypeError(
+            f"{name} must be a {kind.__module__}.{kind.__qualname__} itself, "
+            f"got {type(layer).__module__}.{type(layer).__qualname__}; "
+            "give the weights of another layer to from_weights"
+        )
+
+
+def check_no_rotation(rotate):
+    """A layer that goes to the other twin must have no `rotate`."""
+    if rotate is not None:
+        raise ValueError(
+            f"rotate must be None in a layer that goes to the other twin, got {rotate!r}, which "
+            "takes arrays of one twin; give the weights to from_weights, with rotate= of that twin"
+        )
+
+
+def check_foreign(**found):
+    """What a `torch.nn.MultiheadAttention` may have and a layer of this package has not."""
+    there_too = "train the module without, or keep it as it is"
+    from_weights = (
+        "where kdim and vdim are equal give the weights to from_weights, "
+        "W_K=module.k_proj_weight.T and so on"
+    )
+    for name, got in found.items():
+        if got:
+            hint = there_too if name.startswith("add") else from_weights
+            raise ValueError(
+                f"module must be without {name} of its own, got {name}={got}, "
+                f"which this layer does not have; {hint}"
+            )
+
+
+def check_standard(shapes, num_heads, num_kv_heads, rotate):
+    """A layer that becomes a `torch.nn.MultiheadAttention` must be as plain as that is."""
+    d_model = shapes["W_Q"][0]
+    widths = {
+        "num_kv_heads": (num_kv_heads, num_heads, "num_heads"),
+        "d_k": (shapes["W_Q"][1] / num_heads, d_model / num_heads, "d_model / num_heads"),
+        "d_v": (shapes["W_O"][0] / num_heads, d_model / num_heads, "d_model / num_heads"),
+        "d_out": (shapes["W_O"][1], d_model, "d_model"),
+        "d_source": (shapes["W_K"][0], d_model, "d_model"),
+    }
+    for name, (got, wanted, letters) in widths.items():
+        if got != wanted:
+            raise ValueError(
+                f"{name} must be {letters} = {wanted:g} in a torch.nn.MultiheadAttention, "
+                f"got {got:g}; this layer is an nn.Module too: use it as it is"
+            )
+    if rotate is not None:
+        raise ValueError(
+            f"rotate must be None in a torch.nn.MultiheadAttention, got {rotate!r}; "
+            "this layer is an nn.Module too: use it as it is"
+        )
 
 
 def check_width(x, d_model):

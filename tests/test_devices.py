@@ -133,7 +133,7 @@ def test_explicit_attention_stays_on_the_device(device, dtype):
             assert found.dtype == dtype
 
 
-def plain(query, key, value, attn_mask=None, is_causal=False, scale=None):
+def plain(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None):
     """In place of torch's kernel, which asks a real device; the shapes and devices are the same."""
     scores = scale * query @ key.mT
     if attn_mask is not None:

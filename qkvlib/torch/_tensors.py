@@ -1,5 +1,6 @@
 """What the torch twin asks of its tensors."""
 
+import numpy as np
 import torch
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -27,7 +28,7 @@ def check_floating(**tensors):
                 f"{name} must be float16, bfloat16, float32 or float64, got {x.dtype}; "
                 f"convert it, as in {name}.float()"
             )
-    if len({x.dtype for x in tensors.values()}) > 1 and not _autocast(tensors):
+    if len({product_dtype(x) for x in tensors.values()}) > 1:
         listed = ", ".join(f"{name} {x.dtype}" for name, x in tensors.items())
         raise TypeError(f"all must have one dtype, got {listed}; convert with .to(dtype)")
     check_devices(**tensors)
@@ -61,6 +62,25 @@ def values(x):
         return None
 
 
+def from_array(x):
+    """An optional NumPy array as a tensor; it may be read-only, of any byte order and strides."""
+    return (
+        None if x is None else torch.from_numpy(np.array(x, x.dtype.newbyteorder("="), order="C"))
+    )
+
+
+def to_array(name, x):
+    """An optional tensor as a NumPy array."""
+    if x is None:
+        return None
+    if x.dtype == torch.bfloat16:
+        raise TypeError(
+            f"{name} must be of a dtype that NumPy has, got torch.bfloat16; convert it first, "
+            "as in layer.float().to_numpy()"
+        )
+    return x.detach().cpu().numpy()
+
+
 def shape_of(x):
     """The shape of an optional tensor, as a plain tuple."""
     return None if x is None else tuple(x.shape)
@@ -71,6 +91,18 @@ def working_dtype(x):
     return torch.float32 if x.dtype in HALF else x.dtype
 
 
+def autocasts(x):
+    """Whether torch, under autocast, brings the inputs of a product with `x` to another dtype."""
+    kind = x.device.type
+    there = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return there and x.dtype != torch.float64
+
+
+def product_dtype(x):
+    """The dtype of a product with `x`: that of `x`, or under autocast what autocast says."""
+    return torch.get_autocast_dtype(x.device.type) if autocasts(x) else x.dtype
+
+
 def working(x):
     """`x` in the precision that is computed in."""
     return x.to(working_dtype(x))
@@ -79,9 +111,3 @@ def working(x):
 def exact_dtype(device):
     """The longest float of a device: float64, where there is one."""
     return torch.float32 if torch.device(device).type == "mps" else torch.float64
-
-
-def _autocast(tensors):
-    """Under autocast torch itself brings the inputs of a product to one dtype."""
-    kinds = {x.device.type for x in tensors.values()}
-    return any(torch.amp.is_autocast_available(k) and torch.is_autocast_enabled(k) for k in kinds)

@@ -11,7 +11,14 @@ import torch
 import torch.nn.functional as F
 
 from qkvlib import _checks, patterns
-from qkvlib.torch._tensors import HALF, check_floating, shape_of, working, working_dtype
+from qkvlib.torch._tensors import (
+    autocasts,
+    check_floating,
+    product_dtype,
+    shape_of,
+    working,
+    working_dtype,
+)
 from qkvlib.torch.masks import allowed_pairs, bias_tensor, without_unreachable
 
 
@@ -54,7 +61,8 @@ def attention_scores(query, key, *, bias=None, scale=None, softcap=None):
     """How well each query matches each key: `softcap(scale * query key^T) + bias`.
 
     query `(..., n_query, d_k)`, key `(..., n_key, d_k)` -> scores `(..., n_query, n_key)`,
-    in the inputs' dtype (float32 for half types), on their device.
+    in the inputs' dtype (float32 for half types), on their device. Under autocast the product is
+    computed in autocast's dtype, and returned in float32.
     bias: floating tensor that broadcasts to the scores; -inf forbids a pair.
     scale: a number, by default `1 / sqrt(d_k)`. It multiplies the query before the product.
     softcap: a positive number `c` that bounds the scores, `c * tanh(scores / c)`.
@@ -74,7 +82,7 @@ def attention_scores(query, key, *, bias=None, scale=None, softcap=None):
     limits = torch.finfo(working_dtype(query))
     scale = _checks.resolve_scale(scale, query.shape[-1], limits)
     softcap = _checks.check_softcap(softcap, limits)
-    scores = (working(query) * scale) @ working(key).transpose(-2, -1)
+    scores = working((working(query) * scale) @ working(key).transpose(-2, -1))
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     if bias is not None:
@@ -86,7 +94,7 @@ def attention_weights(query, key, *, mask=None, bias=None, scale=None, softcap=N
     """How much each query reads of each key: `softmax` of the scores it may use.
 
     query `(..., n_query, d_k)`, key `(..., n_key, d_k)` -> weights `(..., n_query, n_key)`,
-    in the inputs' dtype (float32 for half types), on their device.
+    in the inputs' dtype (float32 for half types and under autocast), on their device.
     mask: Boolean tensor, True means "may attend", with 2 axes or as many as the scores, or a
     `qkvlib.patterns.Pattern`. A query that may attend to nothing gets weights of zero.
     bias, scale, softcap and errors: as in `attention_scores`; `TypeError` for a mask that is
@@ -116,9 +124,9 @@ def scaled_dot_product_attention(
 
     query `(..., n_query, d_k)`, key `(..., n_key, d_k)`, value `(..., n_key, d_v)` ->
     output `(..., n_query, d_v)` in the query's dtype, on its device (half types are computed
-    in float32). A query that may attend to nothing gets zeros, with gradients of zero. What
-    a key or its value holds cannot reach a query that may not attend to it, not even NaN if
-    no query may.
+    in float32); under autocast in autocast's dtype, as torch's own. A query that may attend to
+    nothing gets zeros, with gradients of zero. What a key or its value holds cannot reach a
+    query that may not attend to it, not even NaN if no query may.
     mask, bias, scale, softcap and errors: as in `attention_weights`.
 
     Without bias and softcap torch's fused kernel computes the same without keeping the weights.
@@ -131,34 +139,45 @@ def scaled_dot_product_attention(
     >>> scaled_dot_product_attention(query, key, torch.tensor([[1.0], [3.0]]))
     tensor([[2.]])
     """
+    return attend(query, key, value, mask, bias, scale, softcap)
+
+
+def attend(query, key, value, mask=None, bias=None, scale=None, softcap=None, dropout=0.0):
+    """`scaled_dot_product_attention` that drops this share of the weights."""
     check_floating(query=query, key=key, value=value)
     shape = _checks.check_query_key(shape_of(query), shape_of(key))
     _checks.check_value(shape, shape_of(value))
-    half_on_cpu = query.dtype in HALF and query.device.type == "cpu"
-    if bias is None and softcap is None and not half_on_cpu:
-        return _fused(query, key, value, mask, scale, shape)
+    if bias is None and softcap is None:
+        return _fused(query, key, value, mask, scale, shape, dropout)
     allowed = allowed_pairs(mask, bias, shape, query)
     weights = attention_weights(query, key, mask=allowed, bias=bias, scale=scale, softcap=softcap)
+    weights = F.dropout(weights, dropout) if dropout else weights
     output = weights @ working(without_unreachable(value, allowed))
-    return output.to(query.dtype)
+    return output.to(product_dtype(query))
 
 
-def _fused(query, key, value, mask, scale, shape):
+def _fused(query, key, value, mask, scale, shape, dropout):
     """The same by `F.scaled_dot_product_attention`, which keeps no weights.
 
     A row of False would be NaN in some kernels: it is opened first and zeroed afterwards.
+    On the CPU the kernels round half types on the way: they are given float32.
     """
     is_causal = mask is patterns.causal and shape[-2] == shape[-1]
     allowed = None if is_causal else allowed_pairs(mask, None, shape, query)
     nothing = None if allowed is None else ~allowed.any(dim=-1, keepdim=True)
     key, value = without_unreachable(key, allowed), without_unreachable(value, allowed)
     lead = torch.broadcast_shapes(shape[:-2], value.shape[:-2])
+    inputs = (query, key, value)
+    if query.device.type == "cpu" and not autocasts(query):
+        inputs = map(working, inputs)
     output = F.scaled_dot_product_attention(
-        *(x.expand(*lead, *x.shape[-2:]) for x in (query, key, value)),
+        *(x.expand(*lead, *x.shape[-2:]) for x in inputs),
         attn_mask=None if allowed is None else allowed | nothing,
+        dropout_p=dropout,
         is_causal=is_causal,
         scale=_checks.resolve_scale(scale, query.shape[-1], torch.finfo(working_dtype(query))),
     )
+    output = output.to(product_dtype(query))
     return output if nothing is None else output.masked_fill(nothing, 0.0)
 
 

@@ -4,12 +4,9 @@ import torch
 from torch import nn
 
 from qkvlib import _checks
-from qkvlib.torch._tensors import check_floating, check_tensor, shape_of
-from qkvlib.torch.attention import (
-    attention_scores,
-    attention_weights,
-    scaled_dot_product_attention,
-)
+from qkvlib.numpy.multihead import MultiHeadAttention as NumpyAttention
+from qkvlib.torch._tensors import check_floating, check_tensor, from_array, shape_of, to_array
+from qkvlib.torch.attention import attend, attention_scores, attention_weights
 from qkvlib.torch.initialization import check_generator, xavier_uniform
 
 
@@ -164,6 +161,9 @@ def _joined(rows, filled, new):
     return rows
 
 
+WEIGHTS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
+
+
 class MultiHeadAttention(nn.Module):
     """Several heads that attend side by side, and a matrix that mixes what they found.
 
@@ -175,12 +175,18 @@ class MultiHeadAttention(nn.Module):
     projection_bias: whether each of the four projections adds a bias, at first zero.
     rotate: a function `(x, positions) -> x`, applied to queries and keys `(..., h, n, d_k)` at
     positions `(n,)`, an integer tensor that counts from 0, or on from what a cache holds.
+    dropout: the share of the weights, in [0, 1), that is dropped in training mode, drawn by
+    torch's own generator; those kept grow by `1 / (1 - dropout)`. In evaluation mode, `.eval()`,
+    none is. What `attention_weights` and `head_contributions` return is without it.
     generator: a `torch.Generator` for the weights, Xavier uniform, in torch's default dtype.
 
     The projections are four `nn.Linear`, `query`, `key`, `value` and `output`, which keep
     their weights transposed. `W_Q (d_model, h*d_k)`, `W_K (d_source, h_kv*d_k)`,
     `W_V (d_source, h_kv*d_v)`, `W_O (h*d_v, d_out)` and `b_Q`, `b_K`, `b_V`, `b_O` read them as
     the NumPy twin has them.
+
+    Under `torch.autocast` it follows autocast: products and output in autocast's dtype, weights
+    and their softmax in float32.
 
     Raises `ValueError` or `TypeError` for sizes that do not fit, by name.
 
@@ -206,6 +212,7 @@ class MultiHeadAttention(nn.Module):
         d_source=None,
         projection_bias=True,
         rotate=None,
+        dropout=0.0,
         generator=None,
         device=None,
     ):
@@ -219,6 +226,7 @@ class MultiHeadAttention(nn.Module):
         d_source = d_model if d_source is None else _checks.check_count("d_source", d_source)
         _checks.check_rotate(rotate)
         self.rotate = rotate
+        self.dropout = _checks.check_dropout(dropout)
         generator = check_generator(generator)
 
         def linear(fan_in, fan_out):
@@ -265,12 +273,109 @@ class MultiHeadAttention(nn.Module):
         self.num_heads, self.num_kv_heads = _checks.check_head_weights(
             shapes, num_heads, num_kv_heads
         )
-        self.rotate = rotate
+        self.rotate, self.dropout = rotate, 0.0
         self.query = linear_from(W_Q, b_Q)
         self.key = linear_from(W_K, b_K)
         self.value = linear_from(W_V, b_V)
         self.output = linear_from(W_O, b_O)
         return self
+
+    @classmethod
+    def from_numpy(cls, other):
+        """The twin of a `qkvlib.numpy.MultiHeadAttention`: its weights copied, in their dtype.
+
+        Raises `ValueError` for a layer with `rotate`, a function of the other twin's arrays.
+
+        >>> from qkvlib import numpy as in_numpy
+        >>> MultiHeadAttention.from_numpy(in_numpy.MultiHeadAttention(8, 2)).W_Q.dtype
+        torch.float64
+        """
+        _checks.check_layer("other", other, NumpyAttention)
+        _checks.check_no_rotation(other.rotate)
+        return cls.from_weights(
+            **{name: from_array(getattr(other, name)) for name in WEIGHTS},
+            num_heads=other.num_heads,
+            num_kv_heads=other.num_kv_heads,
+        )
+
+    def to_numpy(self):
+        """The twin in NumPy: the weights copied, in their dtype. It knows no dropout.
+
+        Raises `ValueError` for a layer with `rotate`, a function of this twin's tensors, and
+        `TypeError` for bfloat16, which NumPy does not have.
+
+        >>> type(MultiHeadAttention(8, 2).to_numpy())
+        <class 'qkvlib.numpy.multihead.MultiHeadAttention'>
+        """
+        _checks.check_no_rotation(self.rotate)
+        return NumpyAttention.from_weights(
+            **{name: to_array(name, getattr(self, name)) for name in WEIGHTS},
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+        )
+
+    @classmethod
+    def from_torch(cls, module):
+        """A layer that computes what a `torch.nn.MultiheadAttention` computes of batches first.
+
+        The weights are copied, in their dtype, on their device; dropout and mode come along.
+        `batch_first` does not matter to the weights: this layer is batch first always. Masks mean
+        the opposite there: True forbids.
+
+        Raises `ValueError` for what this layer does not have: `add_bias_kv`, `add_zero_attn`, and
+        a `kdim` or `vdim` other than `embed_dim`.
+
+        >>> module = nn.MultiheadAttention(8, 2, batch_first=True)
+        >>> x = torch.ones(3, 8)
+        >>> torch.allclose(MultiHeadAttention.from_torch(module)(x), module(x, x, x)[0], atol=1e-6)
+        True
+        """
+        _checks.check_layer("module", module, nn.MultiheadAttention)
+        d_model = module.embed_dim
+        _checks.check_foreign(
+            add_bias_kv=module.bias_k is not None,
+            add_zero_attn=module.add_zero_attn,
+            kdim=module.kdim if module.kdim != d_model else None,
+            vdim=module.vdim if module.vdim != d_model else None,
+        )
+        rows = (*module.in_proj_weight.chunk(3), module.out_proj.weight)
+        biases = [None] * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
+        given = (*(W.T for W in rows), *biases, module.out_proj.bias)
+        self = cls.from_weights(**dict(zip(WEIGHTS, given)), num_heads=module.num_heads)
+        self.dropout = _checks.check_dropout(module.dropout)
+        return self.train(module.training)
+
+    def to_torch(self):
+        """A `torch.nn.MultiheadAttention` with `batch_first=True` that computes the same.
+
+        The weights are copied, in their dtype, on their device; dropout and mode come along. Where
+        only some projections have a bias, the others get one of zeros.
+
+        Raises `ValueError` for what it does not have: a `d_k` or `d_v` other than `d_model /
+        num_heads`, a `d_out` or `d_source` other than `d_model`, shared key heads, `rotate`.
+
+        >>> MultiHeadAttention(8, 2).to_torch().batch_first
+        True
+        """
+        _checks.check_standard(
+            {name: shape_of(getattr(self, name)) for name in ("W_Q", "W_K", "W_O")},
+            self.num_heads,
+            self.num_kv_heads,
+            self.rotate,
+        )
+        linears = (self.query, self.key, self.value, self.output)
+        d_model, biased = self.query.in_features, any(n.bias is not None for n in linears)
+        module = nn.MultiheadAttention(  # on "meta" it draws no weights of its own
+            d_model, self.num_heads, self.dropout, biased, batch_first=True, device="meta"
+        )
+        *rows, out_rows = (n.weight.detach().clone() for n in linears)
+        state = {"in_proj_weight": torch.cat(rows), "out_proj.weight": out_rows}
+        if biased:
+            none = out_rows.new_zeros(d_model)
+            *biases, out_bias = (none if n.bias is None else n.bias.detach() for n in linears)
+            state |= {"in_proj_bias": torch.cat(biases), "out_proj.bias": out_bias.clone()}
+        module.load_state_dict(state, assign=True)
+        return module.train(self.training)
 
     def forward(self, x, source=None, value_source=None, *, mask=None, bias=None, cache=None):
         """The output `(..., n_query, d_out)` for `x (..., n_query, d_model)`.
@@ -285,7 +390,8 @@ class MultiHeadAttention(nn.Module):
         """
         query, key, value = self._heads(x, source, value_source, cache)
         try:
-            heads = scaled_dot_product_attention(query, key, value, mask=mask, bias=bias)
+            dropout = self.dropout if self.training else 0.0
+            heads = attend(query, key, value, mask, bias, dropout=dropout)
         except Exception:
             if cache is not None:
                 cache.truncate(len(cache) - x.shape[-2])
@@ -317,7 +423,7 @@ class MultiHeadAttention(nn.Module):
         True
         """
         query, key, value = self._heads(x, source, value_source)
-        heads = scaled_dot_product_attention(query, key, value, mask=mask, bias=bias)
+        heads = attend(query, key, value, mask, bias)
         return heads @ self.W_O.unflatten(0, (self.num_heads, -1))
 
     def project_heads(self, x, source=None, value_source=None):
