@@ -868,6 +868,7 @@ FLOATS = {
     "attention_scores": weigh(bias=zeros(4, 5))[1],
     "attention_weights": weigh(bias=zeros(4, 5))[1],
     "scaled_dot_product_attention": attend(bias=zeros(4, 5))[1],
+    "chunked_attention": attend(bias=zeros(4, 5))[1],
     "project": {"x": zeros(4, 5), "W": zeros(5, 7), "b": zeros(7)},
     "layer_norm": {"x": zeros(4, 5), "weight": zeros(5), "bias": zeros(5)},
     "rms_norm": {"x": zeros(4, 5), "weight": zeros(5)},

@@ -92,6 +92,11 @@ def by_bias(lib, query, key, value, mask):
     return lib.scaled_dot_product_attention(query, key, value, bias=bias)
 
 
+def by_chunks(lib, query, key, value, mask):
+    """Two queries and two keys at a time."""
+    return lib.chunked_attention(query, key, value, mask=mask, chunk_size=2)
+
+
 def by_weights(lib, query, key, value, mask):
     """By the weights alone: promises nothing about values that nobody may read."""
     weights = lib.attention_weights(query, key, mask=mask)
@@ -142,7 +147,7 @@ def check(law, ways, dtype, arrays, mask):
 @pytest.mark.parametrize("law", ATTENTION_LAWS, ids=lambda law: law.__name__)
 def test_attention_obeys(law, dtypes):
     dtypes = HALF.get(law, dtypes)
-    ways = [by_mask, by_bias, by_weights]
+    ways = [by_mask, by_bias, by_chunks, by_weights]
     if law is laws.unreachable_keys_may_hold_anything:
         ways.remove(by_weights)
 

@@ -239,6 +239,12 @@ CALLS = {
         lambda lib, q, k, v, mask: lib.scaled_dot_product_attention(q, k, v, mask=mask),
         lambda generator: [*qkv(generator), some_mask()],
     ),
+    "chunked_attention": (
+        lambda lib, q, k, v, mask, bias: lib.chunked_attention(
+            q, k, v, mask=mask, bias=bias, softcap=2.0, chunk_size=3
+        ),
+        lambda generator: [*qkv(generator), some_mask(), a_bias()],
+    ),
     "causal_mask": (
         lambda lib, offset: lib.causal_mask(3, 5, offset=offset),
         lambda generator: [np.array([2, 0, 4])],

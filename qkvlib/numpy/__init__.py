@@ -3,6 +3,7 @@
 from qkvlib.numpy.attention import (
     attention_scores,
     attention_weights,
+    chunked_attention,
     log_softmax,
     scaled_dot_product_attention,
     softmax,
@@ -59,6 +60,7 @@ __all__ = [
     "attention_scores",
     "attention_weights",
     "causal_mask",
+    "chunked_attention",
     "gelu",
     "gelu_tanh",
     "generate",

@@ -8,8 +8,15 @@ scores and weights `(..., n_query, n_key)`, output `(..., n_query, d_v)`.
 import numpy as np
 
 from qkvlib import _checks
+from qkvlib._chunks import visits
 from qkvlib.numpy._arrays import check_floating, working, working_dtype
-from qkvlib.numpy.masks import allowed_pairs, bias_array, without_unreachable
+from qkvlib.numpy.masks import (
+    allowed_pairs,
+    bias_array,
+    bias_block,
+    mask_block,
+    without_unreachable,
+)
 
 
 def softmax(scores, axis=-1):
@@ -134,6 +141,99 @@ def scaled_dot_product_attention(
     weights = attention_weights(query, key, mask=allowed, bias=bias, scale=scale, softcap=softcap)
     output = weights @ working(without_unreachable(value, allowed))
     return output.astype(query.dtype.type, copy=False)
+
+
+def chunked_attention(
+    query, key, value, *, mask=None, bias=None, scale=None, softcap=None, chunk_size=256
+):
+    """What `scaled_dot_product_attention` computes, without ever holding all the scores.
+
+    query `(..., n_query, d_k)`, key `(..., n_key, d_k)`, value `(..., n_key, d_v)` ->
+    output `(..., n_query, d_v)` in the query's dtype (float16 is computed in float32).
+    Each block of queries reads one chunk of keys after the other by the online softmax: when a
+    higher score turns up, what was summed so far is rescaled. That is exact, not an estimate,
+    and the memory it takes grows with n_query + n_key, not with n_query * n_key. Chunks that
+    a block of queries may not attend to are not visited; a `qkvlib.patterns.Pattern` knows which
+    ones these are, and is asked for one chunk at a time.
+    chunk_size: how many queries a block has, and how many keys a chunk.
+    mask, bias, scale, softcap and errors: as in `scaled_dot_product_attention`.
+
+    Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", algorithm 3;
+    Rabe and Staats 2021, "Self-attention Does Not Need O(n^2) Memory"; Dao et al. 2022,
+    "FlashAttention", section 3.1.
+
+    >>> query, key = np.zeros((1, 2)), np.zeros((4, 2))
+    >>> chunked_attention(query, key, np.array([[1.0], [3.0], [5.0], [7.0]]), chunk_size=3)
+    array([[4.]])
+    """
+    check_floating(query=query, key=key, value=value)
+    shape = _checks.check_query_key(query.shape, key.shape)
+    _checks.check_value(shape, value.shape)
+    chunk_size = _checks.check_count("chunk_size", chunk_size)
+    limits = np.finfo(working_dtype(query))
+    options = {
+        "scale": _checks.resolve_scale(scale, query.shape[-1], limits),
+        "softcap": _checks.check_softcap(softcap, limits),
+    }
+    _chunk(mask, bias, shape, query, range(0), range(0))  # mask and bias must fit
+    lead = np.broadcast_shapes(shape[:-2], value.shape[:-2])
+    output = np.empty((*lead, shape[-2], value.shape[-1]), query.dtype.type)
+    for rows, columns in visits(mask, *shape[-2:], chunk_size):
+        chunks = [_chunk(mask, bias, shape, query, rows, keys) for keys in columns]
+        rows = slice(rows.start, rows.stop)
+        for item in np.ndindex(lead):  # one head of one sequence at a time: two axes are left
+            q, k, v = (_of_item(x, lead, item) for x in (query, key, value))
+            own = [
+                (keys, _of_item(a, lead, item), _of_item(b, lead, item)) for keys, a, b in chunks
+            ]
+            output[item][rows] = _online_softmax(_read(q[rows], k, v, own, **options))
+    return output
+
+
+def _chunk(mask, bias, shape, query, rows, keys):
+    """The slice of a chunk of keys, which pairs of it are allowed (None: all), and its bias."""
+    if mask is not None:
+        mask = mask_block(mask, shape, rows, keys)
+    if bias is not None:
+        bias = bias_block(bias, shape, query, rows, keys)
+    allowed = allowed_pairs(mask, bias, (*shape[:-2], len(rows), len(keys)), query)
+    return slice(keys.start, keys.stop), allowed, bias
+
+
+def _of_item(x, lead, item):
+    """The last two axes of `x` at one place of the leading axes `lead`, to which it broadcasts."""
+    return None if x is None else np.broadcast_to(x, (*lead, *x.shape[-2:]))[item]
+
+
+def _read(query, key, value, chunks, *, scale, softcap):
+    """The scores and values of each chunk of keys that some of these queries may attend to."""
+    for keys, allowed, bias in chunks:
+        if allowed is not None and not allowed.any():
+            continue
+        readable = without_unreachable(key[keys], allowed)
+        scores = attention_scores(query, readable, bias=bias, scale=scale, softcap=softcap)
+        if allowed is not None:
+            np.copyto(scores, -np.inf, where=~allowed)
+        yield scores, working(without_unreachable(value[keys], allowed))
+
+
+def _online_softmax(chunks):
+    """softmax(scores) @ value, with scores and values coming in chunks `(scores, value)`.
+
+    `total` and `output` are the sums over all keys so far of exp(score - top) and of
+    exp(score - top) * value, where `top` is the highest score so far. When a chunk raises it, both
+    are multiplied by exp(old top - new top): exp(s - old) * exp(old - new) = exp(s - new).
+    """
+    top, total, output = -np.inf, 0.0, 0.0
+    for scores, value in chunks:
+        old, top = top, np.maximum(top, scores.max(-1, keepdims=True))
+        shift = np.where(top == -np.inf, 0, top)  # a row that has nothing to read so far
+        with np.errstate(over="ignore"):  # that far below the top a weight is 0
+            weights = np.exp(np.subtract(scores, shift, out=scores), out=scores)
+            rescale = np.exp(old - shift)
+        total = total * rescale + weights.sum(-1, keepdims=True)
+        output = output * rescale + weights @ value
+    return output / _or_one(total)
 
 
 def _shifted(scores, axis):

@@ -3,6 +3,7 @@
 from qkvlib.torch.attention import (
     attention_scores,
     attention_weights,
+    chunked_attention,
     log_softmax,
     scaled_dot_product_attention,
     softmax,
@@ -61,6 +62,7 @@ __all__ = [
     "attention_weights",
     "best_device",
     "causal_mask",
+    "chunked_attention",
     "gelu",
     "gelu_tanh",
     "generate",

@@ -9,17 +9,26 @@ import math
 
 import torch
 import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
 
 from qkvlib import _checks, patterns
+from qkvlib._chunks import visits
 from qkvlib.torch._tensors import (
     autocasts,
     check_floating,
     product_dtype,
     shape_of,
+    values,
     working,
     working_dtype,
 )
-from qkvlib.torch.masks import allowed_pairs, bias_tensor, without_unreachable
+from qkvlib.torch.masks import (
+    allowed_pairs,
+    bias_block,
+    bias_tensor,
+    mask_block,
+    without_unreachable,
+)
 
 
 def softmax(scores, axis=-1):
@@ -179,6 +188,175 @@ def _fused(query, key, value, mask, scale, shape, dropout):
     )
     output = output.to(product_dtype(query))
     return output if nothing is None else output.masked_fill(nothing, 0.0)
+
+
+def chunked_attention(
+    query, key, value, *, mask=None, bias=None, scale=None, softcap=None, chunk_size=256
+):
+    """What `scaled_dot_product_attention` computes, without ever holding all the scores.
+
+    query `(..., n_query, d_k)`, key `(..., n_key, d_k)`, value `(..., n_key, d_v)` ->
+    output `(..., n_query, d_v)` in the query's dtype, on its device (half types are computed
+    in float32).
+    Each block of queries reads one chunk of keys after the other by the online softmax: when a
+    higher score turns up, what was summed so far is rescaled. That is exact, not an estimate,
+    and the memory it takes grows with n_query + n_key, not with n_query * n_key. The gradients
+    need no more: the scores are computed again, chunk by chunk. Chunks that a block of queries may
+    not attend to are not visited; a `qkvlib.patterns.Pattern` knows which ones these are, and is
+    asked for one chunk at a time.
+    chunk_size: how many queries a block has, and how many keys a chunk.
+    mask, bias, scale, softcap and errors: as in `scaled_dot_product_attention`.
+
+    There is no second derivative.
+
+    Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", algorithm 3;
+    Rabe and Staats 2021, "Self-attention Does Not Need O(n^2) Memory"; Dao et al. 2022,
+    "FlashAttention", section 3.1; the gradients: there, appendix B.2.
+
+    >>> query, key = torch.zeros(1, 2), torch.zeros(4, 2)
+    >>> chunked_attention(query, key, torch.tensor([[1.0], [3.0], [5.0], [7.0]]), chunk_size=3)
+    tensor([[4.]])
+    """
+    check_floating(query=query, key=key, value=value)
+    shape = _checks.check_query_key(shape_of(query), shape_of(key))
+    _checks.check_value(shape, shape_of(value))
+    chunk_size = _checks.check_count("chunk_size", chunk_size)
+    limits = torch.finfo(working_dtype(query))
+    scale = _checks.resolve_scale(scale, query.shape[-1], limits)
+    softcap = _checks.check_softcap(softcap, limits)
+    _chunk(mask, bias, shape, query, range(0), range(0))  # mask and bias must fit
+    lead = torch.broadcast_shapes(shape[:-2], value.shape[:-2])
+    query, key, value = (x.expand(*lead, *x.shape[-2:]) for x in (query, key, value))
+    output, _ = _Chunked.apply(query, key, value, bias, mask, shape, scale, softcap, chunk_size)
+    return output
+
+
+class _Chunked(torch.autograd.Function):
+    """Chunked attention that keeps no scores: the backward pass computes them once more."""
+
+    @staticmethod
+    def forward(query, key, value, bias, mask, shape, scale, softcap, chunk_size):
+        """The output, and for each query the logarithm of its sum of exp(score)."""
+        output = value.new_empty(*query.shape[:-1], value.shape[-1])
+        log_total = query.new_empty(*query.shape[:-1], 1, dtype=working_dtype(query))
+        for rows, chunks in _visited(mask, bias, shape, query, chunk_size):
+            nothing = torch.full_like(_rows(log_total, rows), -math.inf)
+            read = _read(_rows(query, rows), key, value, chunks, scale, softcap)
+            _rows(output, rows)[:], _rows(log_total, rows)[:] = _online_softmax(read, nothing)
+        return output, log_total
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        query, key, value, bias, ctx.mask, *ctx.options = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(query, key, value, bias, *output)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, of_output, _):
+        """Through average, softmax and product, as in `attention_weights(...) @ value`."""
+        query, key, value, bias, output, log_total = ctx.saved_tensors
+        shape, scale, softcap, chunk_size = ctx.options
+        of_output = working(of_output)
+        of_query, of_key, of_value = (
+            torch.zeros_like(x, dtype=of_output.dtype) for x in (query, key, value)
+        )
+        of_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
+        average = (of_output * output).sum(-1, keepdim=True)  # of_weights, averaged by the weights
+        for rows, chunks in _visited(ctx.mask, bias, shape, query, chunk_size):
+            q, g = working(_rows(query, rows)), _rows(of_output, rows)
+            for keys, allowed, some_bias in chunks:
+                k, v = (_readable(x, keys, allowed) for x in (key, value))
+                capped = attention_scores(q, k, scale=scale, softcap=softcap)
+                scores = _biased_and_masked(capped, some_bias, allowed)
+                weights = torch.exp(scores - _rows(log_total, rows))
+                of_scores = weights * (g @ v.mT - _rows(average, rows))
+                if of_bias is not None:
+                    _add_to_bias(of_bias, rows, keys, of_scores)
+                if softcap is not None:
+                    of_scores = of_scores * (1 - (capped / softcap).square())
+                _rows(of_query, rows).add_(of_scores @ k, alpha=scale)
+                _rows(of_key, keys).add_(of_scores.mT @ q, alpha=scale)
+                _rows(of_value, keys).add_(weights.mT @ g)
+        of_inputs = (
+            of.to(x.dtype) for of, x in ((of_query, query), (of_key, key), (of_value, value))
+        )
+        return *of_inputs, of_bias, None, None, None, None, None
+
+
+def _visited(mask, bias, shape, query, chunk_size):
+    """Blocks of queries and the chunks of keys that they visit: indices, allowed pairs, bias."""
+    for rows, columns in visits(mask, *shape[-2:], chunk_size):
+        chunks = (_chunk(mask, bias, shape, query, rows, keys) for keys in columns)
+        yield rows, (chunk for chunk in chunks if not _is_dead(chunk[1]))
+
+
+def _chunk(mask, bias, shape, query, rows, keys):
+    """The indices of a chunk of keys, which pairs of it are allowed (None: all), and its bias."""
+    if mask is not None:
+        mask = mask_block(mask, shape, query, rows, keys)
+    if bias is not None:
+        bias = bias_block(bias, shape, query, rows, keys)
+    allowed = allowed_pairs(mask, bias, (*shape[:-2], len(rows), len(keys)), query)
+    return keys, allowed, bias
+
+
+def _is_dead(allowed):
+    """Whether no pair is allowed, as far as that can be seen."""
+    seen = None if allowed is None else values(allowed)
+    return seen is not None and not seen.any()
+
+
+def _read(query, key, value, chunks, scale, softcap):
+    """The scores and values of each of these chunks of keys."""
+    query = working(query)
+    for keys, allowed, bias in chunks:
+        capped = attention_scores(
+            query, _readable(key, keys, allowed), scale=scale, softcap=softcap
+        )
+        yield _biased_and_masked(capped, bias, allowed), _readable(value, keys, allowed)
+
+
+def _rows(x, indices):
+    return x[..., indices.start : indices.stop, :]
+
+
+def _readable(x, keys, allowed):
+    """Some keys or values in the precision that is computed in, zeros where nobody may read."""
+    return working(without_unreachable(_rows(x, keys), allowed))
+
+
+def _biased_and_masked(scores, bias, allowed):
+    if bias is not None:
+        scores = scores + bias
+    return scores if allowed is None else scores.masked_fill(~allowed, -math.inf)
+
+
+def _add_to_bias(of_bias, rows, keys, of_scores):
+    """Add what the scores of a chunk tell the bias, summed over the axes where it is broadcast."""
+    part = patterns.part(of_bias.view((1,) * (2 - of_bias.ndim) + of_bias.shape), rows, keys)
+    part += of_scores.sum_to_size(part.shape)
+
+
+def _online_softmax(chunks, top):
+    """softmax(scores) @ value, with scores and values coming in chunks `(scores, value)`.
+
+    `total` and `output` are the sums over all keys so far of exp(score - top) and of
+    exp(score - top) * value, where `top` is the highest score so far. When a chunk raises it, both
+    are multiplied by exp(old top - new top): exp(s - old) * exp(old - new) = exp(s - new).
+    Also returns the logarithm of each row's sum of exp(score); +inf for a row that read nothing,
+    which makes its weights exp(score - inf) = 0.
+    """
+    total, output = torch.zeros_like(top), 0.0
+    for scores, value in chunks:
+        old, top = top, torch.maximum(top, scores.amax(-1, keepdim=True))
+        shift = top.masked_fill(top == -math.inf, 0.0)
+        weights, rescale = torch.exp(scores - shift), torch.exp(old - shift)
+        total = total * rescale + weights.sum(-1, keepdim=True)
+        output = output * rescale + weights @ value
+    nothing = total == 0
+    log_total = (top + total.log()).masked_fill(nothing, math.inf)
+    return output / total.masked_fill(nothing, 1.0), log_total
 
 
 def _with_empty_rows(scores, axis):

@@ -109,12 +109,27 @@ def allowed_pairs(mask, bias, shape, query):
 
 def bias_tensor(bias, shape, query):
     """`bias`, a floating tensor that fits scores of `shape`, in the dtype of the scores."""
+    check_bias(bias, shape, query)
+    return bias.to(working_dtype(query))
+
+
+def bias_block(bias, shape, query, queries, keys):
+    """`bias_tensor(bias, shape, query)[..., a:b, c:d]` for the ranges queries and keys.
+
+    Axes of size 1 stay as they are.
+    """
+    check_bias(bias, shape, query)
+    bias = bias.reshape((1,) * (2 - bias.ndim) + bias.shape)
+    return patterns.part(bias, queries, keys).to(working_dtype(query))
+
+
+def check_bias(bias, shape, query):
+    """`bias` must be a floating tensor that fits scores of `shape`."""
     if getattr(bias, "dtype", None) == torch.bool:
         raise TypeError("bias must be floating, got torch.bool; a Boolean tensor belongs in mask")
     check_floating(bias=bias)
     check_devices(query=query, bias=bias)
     _checks.check_bias_shape(shape_of(bias), shape)
-    return bias.to(working_dtype(query))
 
 
 def mask_tensor(mask, shape, query):
