@@ -357,7 +357,18 @@ class TransformerBlock(nn.Module):
         x = self.attention_norm(x + self.attention(x, mask=mask, bias=bias, cache=cache))
         return self.feed_forward_norm(x + self.feed_forward(x))
 
+    def attention_scores(self, x, *, bias=None):
+        """The scores `(..., h, n, n)` of this block for `x`, before any mask."""
+        return self.attention.attention_scores(self._seen(x), bias=bias)
+
     def attention_weights(self, x, *, mask=None, bias=None):
         """The weights `(..., h, n, n)` with which this block reads `x`."""
-        seen = self.attention_norm(x) if self.norm == "pre" else x
-        return self.attention.attention_weights(seen, mask=mask, bias=bias)
+        return self.attention.attention_weights(self._seen(x), mask=mask, bias=bias)
+
+    def project_heads(self, x):
+        """Query, key and value of each head, as this block makes them of `x`."""
+        return self.attention.project_heads(self._seen(x))
+
+    def _seen(self, x):
+        """What attention reads of `x`."""
+        return self.attention_norm(x) if self.norm == "pre" else x
