@@ -824,6 +824,25 @@ def check_feed_forward(W_1, b_1, W_2, b_2):
             raise ValueError(f"{name} must have shape {(width,)} to fit its matrix, got {got}")
 
 
+def output_matrices(block):
+    """The last matrix of each part of a block, by the names that this package gives them."""
+    parts = {part: getattr(block, part, None) for part in ("attention", "feed_forward")}
+    matrices = {
+        part: getattr(owner, name)
+        for part, owner in parts.items()
+        for name in ("W_O", "W_2", "W_down")
+        if hasattr(owner, name)
+    }
+    for part, owner in parts.items():
+        if part not in matrices:
+            raise TypeError(
+                f"block must have {part} with an output matrix W_O, W_2 or W_down, as "
+                f"TransformerBlock has, got {type(block).__name__} with {type(owner).__name__}; "
+                "scale the last matrix of another kind of part by hand"
+            )
+    return matrices.values()
+
+
 def check_gated(shapes):
     """The shapes of a gated feed-forward layer, by name, must fit together (None: no bias)."""
     gate, up, down = (shapes[f"W_{part}"] for part in ("gate", "up", "down"))

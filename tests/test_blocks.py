@@ -182,6 +182,14 @@ def test_norms_of_any_magnitude(twin, name, data):
     assert (np.abs(back(found) - expected) <= room * TOLERANCE[twin.dtype]).all()
 
 
+@pytest.mark.parametrize("twin", WIDE, ids=str)
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_norms_reach_as_far_as_they_say(twin, name):
+    large = 1e153 if twin.dtype == "float64" else 1e18
+    found = getattr(twin.lib, name)(twin.array(large * np.array([1.0, -1, -1, 1])))
+    assert_near(found, [1, -1, -1, 1])
+
+
 @pytest.mark.parametrize("twin", EXACT, ids=str)
 @given(data=st.data())
 def test_a_norm_without_eps_does_not_see_the_size_of_a_row(twin, data):
@@ -427,6 +435,62 @@ def test_post_norm_normalises_what_comes_out(twin, generator):
     assert_near(block(x, mask=causal), back(second(y + feed_forward(y))), dtype=twin.dtype)
     expected = attention.attention_weights(x, mask=causal)
     assert_near(block.attention_weights(x, mask=causal), back(expected), dtype=twin.computed)
+
+
+@pytest.mark.parametrize(
+    ("norm", "expected"),
+    [
+        # pre: y = x + 10 (x + 3), then y + 7 (y + 5)
+        ("pre", [8 * (11 * 2 + 30) + 35, 8 * (-11 + 30) + 35]),
+        # post: y = (x + 10 x) + 3, then (y + 7 y) + 5
+        ("post", [8 * (11 * 2 + 3) + 5, 8 * (-11 + 3) + 5]),
+    ],
+)
+def test_the_order_of_norm_part_and_sum(backend, norm, expected):
+    """Parts that are plain functions show who reads what, and what is added to what."""
+    block = backend.lib.TransformerBlock.from_parts(
+        lambda x, **options: 10 * x, lambda x: 7 * x, lambda x: x + 3, lambda x: x + 5, norm=norm
+    )
+    assert back(block(backend.array(np.array([[2.0], [-1.0]])))).ravel().tolist() == expected
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_block_of_other_parts(twin, generator, norm):
+    """RMSNorm and SwiGLU, as in Llama: the block is a composition, not an option."""
+    lib = twin.lib
+    attention, swiglu = weights(generator, ATTENTION), weights(generator, GATED)
+    first, second = generator.normal(size=(2, 12))
+    block = lib.TransformerBlock.from_parts(
+        lib.MultiHeadAttention.from_weights(**twin.named(attention), num_heads=3),
+        lib.SwiGLU.from_weights(**twin.named(swiglu)),
+        *(lib.RMSNorm.from_weights(twin.array(w), eps=0.1) for w in (first, second)),
+        norm=norm,
+    )
+    [x] = twin.rounded(generator.normal(size=(2, 4, 12)))
+    attention, swiglu = (dict(zip(w, twin.rounded(*w.values()))) for w in (attention, swiglu))
+
+    def attend(y):
+        heads = [
+            (y @ attention[f"W_{c}"] + attention[f"b_{c}"]).reshape(2, 4, 3, -1).swapaxes(1, 2)
+            for c in "QKV"
+        ]
+        _, _, output = reference.attention(*heads, mask=np.tri(4, dtype=bool))
+        return output.swapaxes(1, 2).reshape(2, 4, -1) @ attention["W_O"] + attention["b_O"]
+
+    def normed(y, weight):
+        return reference.rms_norm(y, twin.rounded(weight)[0], 0.1)
+
+    if norm == "pre":
+        y = x + attend(normed(x, first))
+        expected = y + swiglu_by_hand(normed(y, second), swiglu)
+    else:
+        y = normed(x + attend(x), first)
+        expected = normed(y + swiglu_by_hand(y, swiglu), second)
+    found = block(twin.array(x), mask=causal)
+    np.testing.assert_allclose(  # half types round after each part
+        back(found), expected, atol=TOLERANCE[twin.dtype] * (10 if twin.is_half else 1)
+    )
+    assert dtype_of(found) == twin.dtype
 
 
 def test_mask_and_bias_reach_the_attention(backend, generator):

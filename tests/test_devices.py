@@ -237,6 +237,12 @@ def test_layers_are_made_and_stay_on_the_device(device):
             assert weights.shape == (2, 3, 4, 4)
 
 
+def test_a_scaled_copy_stays_on_the_device():
+    """On `meta` alone: torch cannot copy fake tensors."""
+    block = lib.scaled_residual(lib.TransformerBlock(12, 3, device="meta"), 4)
+    assert all(is_there(p, "meta") for p in block.parameters())
+
+
 def test_an_encoder_stays_on_the_device(device):
     tables = torch.empty(9, 12, device=device), torch.empty(6, 12, device=device)
     norm, block = lib.LayerNorm(12, device=device), lib.TransformerBlock(12, 3, device=device)

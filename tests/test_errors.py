@@ -114,6 +114,17 @@ def encoder(**changes):
     return ("Encoder", tables | {"norm": lambda x: x, "blocks": []} | changes)
 
 
+class Attention:
+    """What one might take for a block."""
+
+    W_O = np.ones((2, 3))
+    feed_forward = "none"
+
+    @property
+    def attention(self):
+        return self
+
+
 SCORES = "(2, 3, 4, 5)"
 TRUE = np.ones((4, 5), dtype=bool)
 
@@ -511,6 +522,11 @@ VALUES = {
     "d_model of an RMS norm": (("RMSNorm", {"d_model": 0}), "d_model must be at least 1", "got 0"),
     "d_model of SwiGLU": (("SwiGLU", {"d_model": 0}), "d_model must be at least 1", "got 0"),
     "d_ff of SwiGLU": (("SwiGLU", {"d_model": 6, "d_ff": 0}), "d_ff", "at least 1", "got 0"),
+    "layers of a residual": (
+        ("scaled_residual", {"block": None, "num_layers": 0}),
+        "num_layers must be at least 1",
+        "got 0",
+    ),
     "n of positions": (
         ("sinusoidal_positions", {"n": -1, "d_model": 4}),
         "n must be at least 0",
@@ -680,6 +696,21 @@ KINDS = {
     "integer silu": (("silu", {"x": np.array([1])}), "x must be float16", "int64"),
     "no W_gate": (swiglu(W_gate=None), "W_gate must be a", "NoneType"),
     "generator of SwiGLU": (("SwiGLU", {"d_model": 6, "generator": 1}), "generator must be a"),
+    "half a layer": (
+        ("scaled_residual", {"block": None, "num_layers": 1.5}),
+        "num_layers must be a whole number",
+        "1.5",
+    ),
+    "no block": (
+        ("scaled_residual", {"block": None, "num_layers": 2}),
+        "block must have attention with an output matrix W_O, W_2 or W_down",
+        "got NoneType with NoneType",
+    ),
+    "a block without a feed-forward layer": (
+        ("scaled_residual", {"block": Attention(), "num_layers": 2}),
+        "block must have feed_forward",
+        "got Attention with str",
+    ),
     "n of 2.0": (("sinusoidal_positions", {"n": 2.0, "d_model": 4}), "n must be a whole", "2.0"),
     "d_model of text": (("sinusoidal_positions", {"n": 2, "d_model": "4"}), "d_model", "str '4'"),
     "float distances": (buckets(distance=zeros(4)), "distance must be whole numbers", "float64"),

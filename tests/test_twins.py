@@ -304,6 +304,10 @@ CALLS = {
         lambda lib, x, *w: block(lib, w, "post")(x, mask=causal),
         with_weights(*BLOCK),
     ),
+    "scaled_residual": (
+        lambda lib, x, *w: lib.scaled_residual(block(lib, w, "pre"), 3)(x),
+        with_weights(*BLOCK),
+    ),
     "learned_positions": (
         lambda lib, table, positions: lib.learned_positions(positions, table),
         lambda generator: [generator.normal(size=(7, 5)), np.array([[3, 0], [6, 3]])],

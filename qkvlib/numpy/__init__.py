@@ -22,7 +22,7 @@ from qkvlib.numpy.blocks import (
     silu,
 )
 from qkvlib.numpy.decoding import generate, token_probabilities
-from qkvlib.numpy.initialization import xavier_normal, xavier_uniform
+from qkvlib.numpy.initialization import scaled_residual, xavier_normal, xavier_uniform
 from qkvlib.numpy.masks import causal_mask, padding_mask, window_mask
 from qkvlib.numpy.models import Decoder, Encoder, Trace
 from qkvlib.numpy.multihead import (
@@ -80,6 +80,7 @@ __all__ = [
     "rotary_angles",
     "rotate",
     "scaled_dot_product_attention",
+    "scaled_residual",
     "silu",
     "sinusoidal_positions",
     "softmax",

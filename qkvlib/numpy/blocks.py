@@ -17,7 +17,9 @@ def layer_norm(x, weight=None, bias=None, eps=1e-5):
 
     x `(..., d_model)`, weight and bias `(d_model,)` or None -> the same shape and dtype
     (float16 is computed in float32). The variance is the mean square, without Bessel's
-    correction; `eps`, under the root, keeps a constant row from dividing by 0.
+    correction; `eps`, under the root, keeps a constant row from dividing by 0. Squares are
+    summed on the way, which overflows from about 1e19 in float32 and 1e154 in float64, with
+    NumPy's warning.
 
     Raises `ValueError` for shapes that do not fit or a negative eps, `TypeError` for anything
     but floating NumPy arrays of one dtype.
@@ -48,8 +50,8 @@ def rms_norm(x, weight=None, eps=1e-5):
 
     x `(..., d_model)`, weight `(d_model,)` or None -> the same shape and dtype (float16 is
     computed in float32). Unlike `layer_norm` it leaves the mean where it is. `eps`, under the
-    root, keeps a row of zeros from dividing by 0. Numbers are squared on the way: beyond 1e19
-    in float32 and 1e154 in float64 that overflows.
+    root, keeps a row of zeros from dividing by 0. Squares are summed on the way, which
+    overflows from about 1e19 in float32 and 1e154 in float64, with NumPy's warning.
 
     Raises `ValueError` for shapes that do not fit or a negative eps, `TypeError` for anything
     but floating NumPy arrays of one dtype.

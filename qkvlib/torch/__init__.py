@@ -23,7 +23,7 @@ from qkvlib.torch.blocks import (
 )
 from qkvlib.torch.decoding import generate, token_probabilities
 from qkvlib.torch.devices import best_device
-from qkvlib.torch.initialization import xavier_normal, xavier_uniform
+from qkvlib.torch.initialization import scaled_residual, xavier_normal, xavier_uniform
 from qkvlib.torch.masks import causal_mask, padding_mask, window_mask
 from qkvlib.torch.models import Decoder, Encoder, Trace
 from qkvlib.torch.multihead import (
@@ -82,6 +82,7 @@ __all__ = [
     "rotary_angles",
     "rotate",
     "scaled_dot_product_attention",
+    "scaled_residual",
     "silu",
     "sinusoidal_positions",
     "softmax",

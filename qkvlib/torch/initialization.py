@@ -1,10 +1,11 @@
 """Random starting weights whose size keeps the signal's size."""
 
 import math
+from copy import deepcopy
 
 import torch
 
-from qkvlib._checks import check_count
+from qkvlib._checks import check_count, output_matrices
 
 
 def xavier_uniform(fan_in, fan_out, *, generator=None, device=None):
@@ -44,6 +45,33 @@ def xavier_normal(fan_in, fan_out, *, generator=None, device=None):
     std = math.sqrt(2 / (check_count("fan_in", fan_in) + check_count("fan_out", fan_out)))
     matrix = torch.randn(fan_in, fan_out, generator=check_generator(generator), device="cpu")
     return (matrix * std).to(default_device(device))
+
+
+def scaled_residual(block, num_layers):
+    """A copy of a block whose parts add less to the stream: one of `num_layers` such blocks.
+
+    The matrices from which attention and feed-forward layer write into the residual stream,
+    `W_O` and `W_2` (in `SwiGLU` `W_down`), are divided by `sqrt(2 * num_layers)`, for in so many
+    blocks twice as many parts add to it. All else stays as it was drawn, in its dtype, on its
+    device.
+
+    Raises `ValueError` or `TypeError` for a num_layers that is not a positive whole number,
+    `TypeError` for a block whose parts have no such matrices.
+
+    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2),
+    section 2.3.
+
+    >>> from qkvlib.torch import TransformerBlock
+    >>> block = TransformerBlock(8, 2, generator=torch.Generator().manual_seed(0))
+    >>> (scaled_residual(block, 8).attention.W_O / block.attention.W_O)[0, :2].detach()
+    tensor([0.2500, 0.2500])
+    """
+    factor = 1 / math.sqrt(2 * check_count("num_layers", num_layers))
+    block = deepcopy(block)
+    with torch.no_grad():
+        for matrix in output_matrices(block):
+            matrix *= factor
+    return block
 
 
 def check_generator(generator):
