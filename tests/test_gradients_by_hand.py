@@ -188,7 +188,7 @@ def score_cases(draw, **kinds):
 
 @st.composite
 def softmax_cases(draw):
-    shape = draw(st.sampled_from([(5,), (4, 3), (2, 3, 4)]))
+    shape = draw(st.sampled_from([(5,), (4, 3), (2, 3, 4), (3, 0)]))
     scores = draw(st.sampled_from([0.1, 3.0, 30.0])) * np.random.default_rng(draw(seeds)).normal(
         size=shape
     )
@@ -331,6 +331,18 @@ def test_what_cannot_be_reached_has_gradient_zero(generator, said, filling):
         assert ((found.bias == 0) == ~mask).all()
 
 
+def test_keys_that_only_one_item_may_read_are_one_for_all(generator):
+    """The mask has a batch axis, keys and values have none: their gradients have none either."""
+    shapes = {"query": (2, 4, 7), "key": (5, 7), "value": (5, 6)}
+    arrays = {name: generator.normal(size=shape) for name, shape in shapes.items()}
+    mask = np.ones((2, 4, 5), dtype=bool)
+    mask[0, :, 2] = mask[1, :, 3] = False
+    agrees_with_differences(0, "scaled_dot_product_attention", arrays, {"mask": mask})
+    grad = generator.normal(size=(2, 4, 6))
+    found = backward("scaled_dot_product_attention", grad, arrays, {"mask": mask})
+    assert {name: x.shape for name, x in found.items()} == shapes
+
+
 def test_a_bias_of_the_keys_changes_nothing():
     """It adds one number to all scores of a query, and softmax does not see it."""
     grad, arrays, options = example("multi_head_attention")
@@ -467,6 +479,11 @@ def test_the_forward_passes_refusals_are_theirs_too():
     ):
         with pytest.raises(ValueError, match=message):
             attend(grad, **(arrays | options | changes))
+    scores, (query, key, _, bias) = np.ones((2, 3, 4, 5)), arrays.values()
+    with pytest.raises(ValueError, match="bias must broadcast to the scores"):
+        gradients.attention_scores_backward(scores, query, key, bias=np.ones((2, 2, 3, 4, 5)))
+    with pytest.raises(TypeError, match="bias must be floating, got bool"):
+        gradients.attention_scores_backward(scores, query, key, bias=bias > 0)
     with pytest.raises(ValueError, match="eps must be at least 0"):
         gradients.rms_norm_backward(np.ones((1, 3)), np.ones((1, 3)), eps=-1)
     with pytest.raises(ValueError, match="weight must have shape"):
@@ -475,6 +492,12 @@ def test_the_forward_passes_refusals_are_theirs_too():
         gradients.project_backward(np.ones((1, 3)), np.ones((1, 3)), np.ones((4, 3)))
     with pytest.raises(ValueError, match="axis must name one of the 1 axes"):
         gradients.softmax_backward(np.ones(3), np.ones(3), axis=1)
+
+
+def test_what_many_heads_say_is_added_up_in_float32():
+    """In float16 a sum of ones would stop at 2048."""
+    found = gradients.repeat_heads_backward(np.ones((4096, 3, 5), np.float16), 4096)
+    assert (found == 4096).all()
 
 
 def test_what_repeated_heads_refuse():
