@@ -603,7 +603,7 @@ def _documents(ids):
             )
         i_known, j_known = _within(i, n), _within(j, n)
         held = _beside(ids, i)
-        return i_known & j_known & (held[..., i * i_known] == held[..., j * j_known])
+        return i_known & j_known & (_at(held, i * i_known) == _at(held, j * j_known))
 
     def reach(first, last, n_key):
         if extents() is None:
@@ -616,6 +616,11 @@ def _documents(ids):
 
 def _within(position, n):
     return (position >= 0) & (position < n)
+
+
+def _at(ids, position):
+    # FlexAttention takes apart what is indexed by a position alone, not by dots.
+    return ids[position] if ids.ndim == 1 else ids[..., position]
 
 
 def _extents(ids):
