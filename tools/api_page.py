@@ -19,6 +19,7 @@ FILES = {
     "positions": "Positions",
     "initialization": "Initialisation",
     "models": "Models",
+    "decoding": "Text, token by token",
     "devices": "Devices",
 }
 """The files of the twins, in the order in which the page shows them."""

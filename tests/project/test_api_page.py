@@ -40,10 +40,18 @@ def exported(path):
     return getattr(importlib.import_module(module_of(path)), "__all__", None)
 
 
-EXPORTING = [path for path in FILES if exported(path)]
-# A package that exports names speaks for its files.
-SPOKEN_FOR = [path.parent if path.name == "__init__.py" else path for path in EXPORTING]
-OTHERS = [p for p in FILES if not any(p.is_relative_to(above) for above in SPOKEN_FOR)]
+# A package that exports names speaks for its files. Only a file of a twin that has names of its
+# own speaks for itself: gradients, which has no twin.
+SPEAKING = [path.parent for path in FILES if path.name == "__init__.py" and exported(path)]
+QUIET = [
+    path
+    for path in FILES
+    if path.parent in SPEAKING
+    and path.name != "__init__.py"
+    and (path.parent.name not in ("numpy", "torch") or not exported(path))
+]
+EXPORTING = [path for path in FILES if exported(path) and path not in QUIET]
+OTHERS = [path for path in FILES if path not in (*EXPORTING, *QUIET)]
 
 each = {"ids": lambda path: path.relative_to(ROOT).as_posix()}
 
