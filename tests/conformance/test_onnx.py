@@ -330,8 +330,8 @@ def test_the_adapter_computes_nothing():
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
     }
-    harmless = {"append", "array", "give", "heads", "merged", "ravel", "reduce", "reshape"}
-    harmless |= {"asarray", "broadcast_to", "float32", "pad", "where"}
+    harmless = {"append", "array", "asarray", "broadcast_to", "float32", "give", "pad", "ravel"}
+    harmless |= {"reduce", "reshape", "where", *vars(Adapter)}
     assert {name for owner, name in asked if owner != "self.lib"} <= harmless
     operators = {type(node.op) for node in ast.walk(tree) if isinstance(node, ast.BinOp)}
     assert not operators & {ast.MatMult, ast.Pow, ast.Div}
