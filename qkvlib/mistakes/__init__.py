@@ -7,7 +7,7 @@ one a function has, `broken_laws` which laws it breaks, `table` both for all of 
 Forbidden weights are set to 0 after the softmax, which has counted them already.
 """
 
-from qkvlib.mistakes import attention, masks  # noqa: F401  each subject enters its mistakes
+from qkvlib.mistakes import attention, heads, masks, softmax  # noqa: F401  each subject enters its mistakes
 from qkvlib.mistakes._catalogue import (
     MISTAKES,
     SUBJECTS,

@@ -93,6 +93,11 @@ class Subject:
     def _wrong_answers(self):
         return {name: self._answers(m.function) for name, m in self.mistakes.items()}
 
+    def _told(self, wrong):
+        """How many tiers it takes to see that these answers are wrong."""
+        right = self._right_answers
+        return next(i + 1 for i in range(len(right)) if not _same_tier(wrong[i], right[i]))
+
     def _answers(self, function):
         return [[_answer(probe, function) for probe in tier] for tier in self.tiers]
 
@@ -118,15 +123,13 @@ def name_of_mistake(function, subject):
     """
     subject = _subject(subject)
     answers = subject._answers(function)
-    if _same(answers, subject._right_answers):
+    if _same(answers, subject._right_answers) or not _any_answer(answers[0]):
         return None
     for name, wrong in subject._wrong_answers.items():
         if _same(answers, wrong):
             return name
     for name, wrong in subject._wrong_answers.items():
-        told = 1 + next(
-            i for i, tier in enumerate(wrong) if not _same_tier(tier, subject._right_answers[i])
-        )
+        told = subject._told(wrong)
         if _same(answers[:told], wrong[:told]):
             return name
     return None
@@ -218,6 +221,10 @@ def _answer(probe, function):
         except Exception:
             return None
     return output if output.dtype.kind in "biuf" else None
+
+
+def _any_answer(tier):
+    return any(answer is not None for answer in tier)
 
 
 def _same(answers, others):

@@ -33,7 +33,7 @@ def read(weights, value):
 # ---- how attention is asked ----------------------------------------------------------------------
 
 
-def _inputs():
+def attention_law_inputs():
     """The inputs of the laws in float64 and in float32."""
     for arrays, mask in laws.attention_inputs():
         yield arrays, mask
@@ -84,7 +84,7 @@ ATTENTION = Subject(
         (call(_QUERY, _KEY + _UNREACHED, _VALUE + _UNREACHED, mask=np.tri(3, 5, 1, dtype=bool)),),
         (afterwards(_QUERY, _KEY, _VALUE, mask=_MASK),),
     ),
-    laws=obeying(laws.ATTENTION_LAWS, _inputs),
+    laws=obeying(laws.ATTENTION_LAWS, attention_law_inputs),
 )
 
 
