@@ -209,6 +209,24 @@ def test_layers_obey(law, exact):
     property_()
 
 
+NORMS = {
+    "layer_norm": laws.LAYER_NORM_LAWS,
+    "rms_norm": laws.RMS_NORM_LAWS,
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("name", "law"), [(n, law) for n in NORMS for law in NORMS[n]])
+def test_norms_obey(name, law, dtype, exact):
+    norm = getattr(exact.lib, name)
+
+    def on_arrays(x):
+        return norm(torch.from_numpy(x)).numpy() if exact.is_torch else norm(x)
+
+    inputs = (((x.astype(dtype),), None) for (x,), _ in laws.norm_inputs())
+    assert smallest_counterexample(law, on_arrays, inputs) is None
+
+
 # ---- mistakes are caught -------------------------------------------------------------------------
 
 MISTAKES = {}

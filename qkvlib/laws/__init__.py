@@ -33,7 +33,8 @@ There are laws of several kinds of function, on plain NumPy arrays, with masks t
 - `read(query, key, value, sizes)`, attention to what came before, piece by piece: `CACHE_LAWS`;
   `merge(state, state)` of an online softmax: `MERGE_LAWS`.
 - `draw(fan_in, fan_out, *, generator)`: `INITIALISATION_LAWS`; `dropout(x, rate, *, training,
-  generator)`: `DROPOUT_LAWS`; `chances(logits, *, temperature, top_k, top_p)`: `CHANCE_LAWS`.
+  generator)`: `DROPOUT_LAWS`; `token_probabilities(logits, *, temperature, top_k, top_p)`:
+  `TOKEN_LAWS`.
 
 A function that answers with something else than an array of the right shape breaks every law
 that looks at the output. `smallest_counterexample` tries a law on inputs from small to large.
@@ -300,14 +301,14 @@ DROPOUT_LAWS = (
 )
 """The laws of `dropout(x, rate, *, training, generator)`."""
 
-CHANCE_LAWS = (
+TOKEN_LAWS = (
     chances_sum_to_one,
     the_likeliest_token_stays_likeliest,
     top_k_keeps_k_tokens,
     the_kept_tokens_reach_top_p,
     warmer_is_flatter,
 )
-"""The laws of `chances(logits, *, temperature=1.0, top_k=None, top_p=None)`."""
+"""The laws of `token_probabilities(logits, *, temperature=1.0, top_k=None, top_p=None)`."""
 
 __all__ = [
     "CounterExample",
@@ -419,5 +420,5 @@ __all__ = [
     "MERGE_LAWS",
     "INITIALISATION_LAWS",
     "DROPOUT_LAWS",
-    "CHANCE_LAWS",
+    "TOKEN_LAWS",
 ]

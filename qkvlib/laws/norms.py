@@ -10,12 +10,12 @@ _law = law_of(lambda x, output: x.shape, "x")
 def norm_inputs(generator=None):
     """Rows for the laws of norms, from small to large. Yields `(x,), None`.
 
-    No row has equal numbers throughout; their size is about 1000, next to which a usual `eps` is
-    nothing. generator: a `numpy.random.Generator`, by default one that draws the same each time.
+    No row has equal numbers throughout; their size is about a billion, next to which a usual `eps`
+    is nothing. generator: a `numpy.random.Generator`, by default one that draws the same each time.
     """
     generator = np.random.default_rng(0) if generator is None else generator
     for shape in [(1, 2), (2, 3), (3, 4), (2, 5, 6)]:
-        yield (1000.0 * generator.permuted(np.ones(shape).cumsum(axis=-1) ** 2, axis=-1),), None
+        yield (1e9 * generator.permuted(np.ones(shape).cumsum(axis=-1) ** 2, axis=-1),), None
 
 
 @_law

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from qkvlib.laws._law import CounterExample, difference, law_of, size
+from qkvlib.laws._law import CounterExample, difference, first, law_of, size
 
 _law = law_of(lambda x, positions, output: x.shape, "x", "positions")
 
@@ -56,16 +56,19 @@ def rotated_scores_know_the_distance_alone(rotate, x, positions):
 
 @_law
 def rotated_scores_know_the_distance(rotate, x, positions):
-    """A row that stands elsewhere has other products, in each of its pairs: it was turned.
+    """One row at two places has another product with itself than at one: it was turned.
 
     Source: Su et al. 2021, "RoFormer", section 3.2.2.
     """
-    product = rotate(x, positions) * rotate(x, positions + 1)
-    if not np.isclose(product.sum(axis=-1), (x * x).sum(axis=-1), rtol=1e-9, atol=0).any():
+    same = np.repeat(x[:1], len(x), axis=0)
+    turned = rotate(same, positions)
+    products, square = (turned[1:] * turned[:1]).sum(axis=-1), (x[0] ** 2).sum()
+    unmoved = np.abs(products - square) < 1e-9 * square
+    if not unmoved.any():
         return None
-    name, named = "rotated_scores_know_the_distance", {"x": x, "positions": positions}
-    where = "the score of a row with itself one place further on"
-    return CounterExample(name, named, where, "another than at the same place", product.sum(-1))
+    name, named = "rotated_scores_know_the_distance", {"x": same, "positions": positions}
+    where = f"the product of row 0 with row {first(unmoved)[0] + 1}, which is the same one,"
+    return CounterExample(name, named, where, f"other than {square}", square)
 
 
 _law_of_tables = law_of(lambda n, d_model, output: (n, d_model), "n", "d_model")

@@ -103,17 +103,15 @@ class Subject:
 
 
 def name_of_mistake(function, subject):
-    """The name of the mistake in `function`, or None if it has none that is known.
+    """The name of the mistake in `function`, or None: it is right, or nobody knows its mistake.
 
-    subject: what the function should be, one of `SUBJECTS`. The function is asked for its answers
-    to a few probes. If they are those of a mistake in the catalogue, that is the one. If it has a
-    mistake of its own too, it is the first that agrees as far as its probes must tell it from
-    what is right. A function that raises, or answers with something else than numbers, has no
-    answer to that probe.
+    subject: what the function should be, one of `SUBJECTS`, whose `signature` says how it is
+    called. It is asked for its answers to a few probes, from plain to extreme. The mistake is the
+    one with the same answers to all of them, up to rounding; else, for a function with several,
+    the first in the catalogue that has the same ones up to where it can be told from what is
+    right. A function may answer in NumPy arrays, lists or tensors; where it raises, or answers
+    otherwise, it has no answer.
 
-    >>> def attend(query, key, value, *, mask=None):
-    ...     return np.ones_like(query @ key.swapaxes(-2, -1)) @ value / key.shape[-1] ** 0.5
-    >>> name_of_mistake(attend, "attention")
     >>> def attend(query, key, value, *, mask=None):
     ...     scores = np.einsum("...qd,...kd->...qk", query, key)
     ...     weights = np.exp(scores if mask is None else np.where(mask, scores, -np.inf))

@@ -91,7 +91,10 @@ ATTENTION = Subject(
 # ---- the scale -----------------------------------------------------------------------------------
 
 
-@ATTENTION.mistake("Every row sums to 1, and the model trains; sharper weights look decided.")
+@ATTENTION.mistake(
+    "Every row sums to 1, and the model trains; sharper weights look decided.",
+    reported="mlc-ai/mlc-llm#3426",
+)
 def no_scale(query, key, value, *, mask=None):
     """The scores are not divided by sqrt(d_k)."""
     scores = attention_scores(query, key, scale=1.0)
@@ -105,7 +108,10 @@ def divided_by_d_k(query, key, value, *, mask=None):
     return read(softmax(forbid(scores, mask)), value)
 
 
-@ATTENTION.mistake("The root is there, the rows sum to 1, and the largest weight is where it was.")
+@ATTENTION.mistake(
+    "The root is there, the rows sum to 1, and the largest weight is where it was.",
+    reported="esceptico/perceiver-io#9",
+)
 def multiplied_by_sqrt_d_k(query, key, value, *, mask=None):
     """The scores are multiplied by sqrt(d_k), not divided."""
     scores = attention_scores(query, key, scale=math.sqrt(query.shape[-1]))
@@ -273,6 +279,7 @@ def hard_lookup(query, key, value, *, mask=None):
 @ATTENTION.mistake(
     "The heat map is a perfect triangle: no weight above the diagonal.",
     law=laws.rows_sum_to_one,
+    reported="huggingface/pytorch-image-models#2236",
 )
 def mask_after_softmax(query, key, value, *, mask=None):
     """Forbidden weights are set to 0 after the softmax, which has counted them already."""
@@ -283,6 +290,7 @@ def mask_after_softmax(query, key, value, *, mask=None):
 @ATTENTION.mistake(
     "It is the right formula: what the softmax counted too much is divided away again.",
     law=laws.large_scores_stay_finite,
+    reported="abisee/pointer-generator#88",
 )
 def renormalised_after_the_mask(query, key, value, *, mask=None):
     """Masked after the softmax and divided anew: where a forbidden score is large, 0 by 0."""
@@ -348,6 +356,7 @@ def mask_forgotten(query, key, value, *, mask=None):
 @ATTENTION.mistake(
     "Every query that may read something is right; a fully padded row comes by late.",
     law=laws.empty_rows_are_zero,
+    reported="pytorch/pytorch#41508",
 )
 def empty_rows_are_nan(query, key, value, *, mask=None):
     """A query that may attend to nothing gets 0 divided by 0."""
@@ -414,3 +423,97 @@ def half_product_before_the_scale(query, key, value, *, mask=None):
     """In float16 the product overflows before it is scaled, though its score would fit."""
     scores = query @ turned(key) * query.dtype.type(1 / math.sqrt(query.shape[-1]))
     return read(softmax(forbid(scores, mask)), value)
+
+
+# ---- with a bias and a cap -----------------------------------------------------------------------
+
+_SCORE_BIAS = 2 * _normal(3, 5)
+
+
+def _with_a_cap(attend):
+    """Attention with a cap, as attention to which the laws apply."""
+
+    def capped(query, key, value, *, mask=None):
+        return attend(query, key, value, mask=mask, softcap=2.0)
+
+    return capped
+
+
+CAPPED_ATTENTION = Subject(
+    name="attention with bias and softcap",
+    signature="attend(query, key, value, *, mask=None, bias=None, softcap=None)",
+    right=scaled_dot_product_attention,
+    tiers=(
+        (call(_QUERY, _KEY, _VALUE, bias=_SCORE_BIAS), call(_QUERY, _KEY, _VALUE, softcap=0.5)),
+        (call(_QUERY, _KEY, _VALUE, bias=_SCORE_BIAS, softcap=0.5),),
+        (call(_QUERY, _KEY, _VALUE, mask=_MASK, bias=_SCORE_BIAS, softcap=0.5),),
+    ),
+    laws=obeying(
+        [
+            laws.rows_sum_to_one,
+            laws.the_only_key_gives_its_value,
+            laws.forbidden_keys_have_no_influence,
+            laws.permuting_queries_permutes_outputs,
+            laws.permuting_keys_with_values_changes_nothing,
+            laws.every_value_reaches_every_output,
+            laws.large_scores_stay_finite,
+        ],
+        laws.attention_inputs,
+        of=_with_a_cap,
+    ),
+)
+
+
+def capped(scores, softcap):
+    """The scores between -softcap and softcap, with a soft edge."""
+    return scores if softcap is None else softcap * np.tanh(scores / softcap)
+
+
+def added(scores, bias):
+    """The scores with the bias, where there is one."""
+    return scores if bias is None else scores + bias
+
+
+@CAPPED_ATTENTION.mistake(
+    "Scores are capped, and a mask is there; with a cap of 50 hardly anything leaks.",
+    law=laws.forbidden_keys_have_no_influence,
+    reported="onnx/onnx#7865",
+)
+def mask_before_the_cap(query, key, value, *, mask=None, bias=None, softcap=None):
+    """The cap makes -inf to -softcap: what is forbidden is read a little."""
+    scores = forbid(attention_scores(query, key), mask)
+    return read(softmax(added(capped(scores, softcap), bias)), value)
+
+
+@CAPPED_ATTENTION.mistake(
+    "Both are there; a bias that is small next to the cap makes no difference.",
+    reported="emmtrix/emx-onnx-cgen#731",
+)
+def bias_before_the_cap(query, key, value, *, mask=None, bias=None, softcap=None):
+    """The bias is capped too."""
+    scores = capped(added(attention_scores(query, key), bias), softcap)
+    return read(softmax(forbid(scores, mask)), value)
+
+
+@CAPPED_ATTENTION.mistake("The bias does what it should, only less of it.")
+def bias_scaled_too(query, key, value, *, mask=None, bias=None, softcap=None):
+    """The bias is added before the scale, and divided by sqrt(d_k) with the scores."""
+    bias = None if bias is None else bias / math.sqrt(query.shape[-1])
+    scores = added(capped(attention_scores(query, key), softcap), bias)
+    return read(softmax(forbid(scores, mask)), value)
+
+
+@CAPPED_ATTENTION.mistake("Scores are bounded, and tanh is there.")
+def cap_not_multiplied_back(query, key, value, *, mask=None, bias=None, softcap=None):
+    """What tanh returns is not multiplied by the cap: scores are bounded by 1."""
+    scores = attention_scores(query, key)
+    scores = scores if softcap is None else np.tanh(scores / softcap)
+    return read(softmax(forbid(added(scores, bias), mask)), value)
+
+
+@CAPPED_ATTENTION.mistake("No score is beyond the cap.")
+def cap_with_a_hard_edge(query, key, value, *, mask=None, bias=None, softcap=None):
+    """Scores are cut at the cap, where no gradient comes through any more."""
+    scores = attention_scores(query, key)
+    scores = scores if softcap is None else np.clip(scores, -softcap, softcap)
+    return read(softmax(forbid(added(scores, bias), mask)), value)

@@ -238,6 +238,19 @@ def scaled_by_the_width_of_the_model(x, W_Q, W_K, W_V, W_O, *, num_heads, mask=N
 
 
 @MULTI_HEAD.mistake(
+    "There is a root, and it depends on the heads, as it should.",
+    variant_of="scaled-by-the-width-of-the-model",
+    reported="tenstorrent/tt-metal#56789",
+)
+def scaled_by_the_number_of_heads(x, W_Q, W_K, W_V, W_O, *, num_heads, mask=None):
+    """The scores are divided by sqrt(num_heads), not by the root of one head's width."""
+    query, key, value = (split_heads(x @ W, num_heads) for W in (W_Q, W_K, W_V))
+    scale = 1 / math.sqrt(num_heads)
+    heads = scaled_dot_product_attention(query, key, value, mask=mask, scale=scale)
+    return merge_heads(heads) @ W_O
+
+
+@MULTI_HEAD.mistake(
     "It is what 'split into h parts' says, it trains, and a toy may even come out right.",
     law=laws.every_head_reads_every_column,
     reported="MarcoMeter/episodic-transformer-memory-ppo#22",
@@ -255,6 +268,7 @@ def token_cut_into_heads(x, W_Q, W_K, W_V, W_O, *, num_heads, mask=None):
 @MULTI_HEAD.mistake(
     "The width is right, and no loss shows it.",
     law=laws.an_output_matrix_of_zeros_silences_all,
+    reported="Kyubyong/transformer#117",
 )
 def output_matrix_forgotten(x, W_Q, W_K, W_V, W_O, *, num_heads, mask=None):
     """The heads stand side by side, and nothing mixes them."""
@@ -319,6 +333,7 @@ def heads_attend_to_heads(x, W_Q, W_K, W_V, W_O, *, num_heads, mask=None):
 @MULTI_HEAD.mistake(
     "Batches come out in the shape they had, and with one text it is right.",
     law=laws.every_token_influences_every_output,
+    reported="IBM/TabFormer#14",
 )
 def texts_attend_to_texts(x, W_Q, W_K, W_V, W_O, *, num_heads, mask=None):
     """The first axis is taken for the tokens, as torch does by default: texts read each other."""
@@ -576,7 +591,9 @@ def bias_along_the_tokens(x, W, b=None):
 
 
 @PROJECT.mistake(
-    "Layers have activations, and dense layers come with one.", law=laws.projections_are_linear
+    "Layers have activations, and dense layers come with one.",
+    law=laws.projections_are_linear,
+    reported="CyberZHG/keras-multi-head#8",
 )
 def activation_in_the_projection(x, W, b=None):
     """What is projected goes through a ReLU: a query can no longer point the other way."""

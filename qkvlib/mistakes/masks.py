@@ -56,7 +56,11 @@ def aligned_to_the_first_key(n_query, n_key):
     return np.tri(n_query, n_key, dtype=bool)
 
 
-@CAUSAL_MASK.mistake("Zeros and ones draw the same picture.", law=laws.masks_are_boolean)
+@CAUSAL_MASK.mistake(
+    "Zeros and ones draw the same picture.",
+    law=laws.masks_are_boolean,
+    reported="harvard-edge/cs249r_book#1785",
+)
 def zeros_and_ones(n_query, n_key):
     """A mask of numbers: somewhere it will be added or multiplied instead of asked."""
     return np.tri(n_query, n_key, n_key - n_query)

@@ -97,16 +97,6 @@ def exponentials_as_they_are(scores, axis=-1):
 
 
 @SOFTMAX.mistake(
-    "There is a shift, and nothing overflows.",
-    law=laws.large_scores_stay_finite,
-)
-def one_maximum_for_all_rows(scores, axis=-1):
-    """The largest number of the whole table is subtracted: in a row far below it all is 0 by 0."""
-    exponentials = np.exp(scores - scores[np.isfinite(scores)].max(initial=0))
-    return exponentials / exponentials.sum(axis=axis, keepdims=True)
-
-
-@SOFTMAX.mistake(
     "Every row that holds a finite score is right.",
     law=laws.empty_rows_are_zero,
     variant_of="empty-rows-are-nan",
@@ -114,6 +104,16 @@ def one_maximum_for_all_rows(scores, axis=-1):
 def rows_of_minus_infinity_are_nan(scores, axis=-1):
     """A row that may choose nothing gets -inf less -inf."""
     exponentials = np.exp(scores - scores.max(axis=axis, keepdims=True))
+    return exponentials / exponentials.sum(axis=axis, keepdims=True)
+
+
+@SOFTMAX.mistake(
+    "There is a shift, and nothing overflows.",
+    law=laws.large_scores_stay_finite,
+)
+def one_maximum_for_all_rows(scores, axis=-1):
+    """The largest number of the whole table is subtracted: in a row far below it all is 0 by 0."""
+    exponentials = np.exp(scores - scores[np.isfinite(scores)].max(initial=0))
     return exponentials / exponentials.sum(axis=axis, keepdims=True)
 
 
