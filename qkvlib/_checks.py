@@ -772,6 +772,13 @@ def check_cuts(top_k, top_p):
     return top_k, top_p
 
 
+def check_logits(logits):
+    """Logits `(..., vocabulary)` to choose from, at least one in a row."""
+    check_axes("logits", logits, 1, "(..., vocabulary)")
+    if logits[-1] == 0:
+        raise ValueError(f"logits must not be empty along their last axis, got shape {logits}")
+
+
 def check_next_logits(logits):
     """What a model's `next_logits` returns for one text: `(vocabulary,)`, not empty."""
     if len(logits) != 1 or logits[0] == 0:

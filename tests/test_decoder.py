@@ -1,6 +1,7 @@
 """The decoder, put together from small parts: what it may see, its cache, its file."""
 
 import copy
+import math
 import tracemalloc
 from unittest.mock import patch
 
@@ -12,19 +13,19 @@ import qkvlib.numpy
 from qkvlib.patterns import causal, window
 
 # Six heads of queries, three of keys, d_k 4; each size is another one.
-CONFIG = {"vocabulary": 11, "n_max": 16, "d_model": 10, "d_k": 4, "d_ff": 14, "num_blocks": 2}
+CONFIG = {"vocabulary": 11, "n_max": 16, "d_model": 18, "d_k": 4, "d_ff": 14, "num_blocks": 2}
 CONFIG |= {"num_heads": 6, "num_kv_heads": 3, "eps": 0.1, "rotary_base": 50.0}
 
 
 def draw_file(generator, num_blocks=2):
     """Weights as a file of SmolLM2 names them, much smaller."""
-    shapes = {"token_embd.weight": (11, 10), "output_norm.weight": (10,)}
+    shapes = {"token_embd.weight": (11, 18), "output_norm.weight": (18,)}
     for i in range(num_blocks):
         block = f"blk.{i}."
-        shapes |= {f"{block}attn_{n}.weight": (d, 10) for n, d in (("q", 24), ("k", 12), ("v", 12))}
-        shapes |= {f"{block}ffn_{n}.weight": (14, 10) for n in ("gate", "up")}
-        shapes |= {f"{block}attn_output.weight": (10, 24), f"{block}ffn_down.weight": (10, 14)}
-        shapes |= {f"{block}{n}_norm.weight": (10,) for n in ("attn", "ffn")}
+        shapes |= {f"{block}attn_{n}.weight": (d, 18) for n, d in (("q", 24), ("k", 12), ("v", 12))}
+        shapes |= {f"{block}ffn_{n}.weight": (14, 18) for n in ("gate", "up")}
+        shapes |= {f"{block}attn_output.weight": (18, 24), f"{block}ffn_down.weight": (18, 14)}
+        shapes |= {f"{block}{n}_norm.weight": (18,) for n in ("attn", "ffn")}
     return {name: generator.normal(size=s) / np.sqrt(s[-1]) for name, s in shapes.items()}
 
 
@@ -120,6 +121,78 @@ def test_a_file_is_put_together(backend, file, small, generator):
         x = x + linear(wide, f"blk.{i}.ffn_down")
     expected = norm(x, "output_norm") @ file["token_embd.weight"].T
     assert_near(small(backend.array(ids)), expected, dtype="float64")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_transformers_computes_the_same(dtype, file, generator):
+    """Its Llama with these weights, in whose file the rows of W_Q and W_K stand in halves."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=11,
+        hidden_size=18,
+        intermediate_size=14,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=3,
+        head_dim=4,
+        max_position_embeddings=16,
+        rms_norm_eps=0.1,
+        rope_parameters={"rope_theta": 50.0, "rope_type": "default"},
+        tie_word_embeddings=True,
+        attn_implementation="eager" if dtype == "float32" else "sdpa",
+    )
+    llama = transformers.LlamaForCausalLM(config).eval()
+    llama.load_state_dict({name: torch.tensor(x) for name, x in as_llama(file).items()})
+    llama.to(getattr(torch, dtype))
+    if dtype == "float64":
+        keep_float64(torch, llama.model)
+    ids = generator.integers(0, 11, (2, 13))
+    with torch.no_grad():
+        found = llama(torch.tensor(ids), output_attentions=dtype == "float32")
+    file = {name: x.astype(dtype) for name, x in file.items()}
+    decoder = qkvlib.numpy.Decoder.from_pretrained(file, CONFIG)
+    tolerance = 1e-10 if dtype == "float64" else 1e-5
+    np.testing.assert_allclose(decoder(ids), back(found.logits), rtol=0, atol=tolerance)
+    for ours, expected in zip(decoder.trace(ids).weights, found.attentions or []):
+        np.testing.assert_allclose(ours, back(expected), rtol=0, atol=tolerance)
+
+
+def as_llama(file):
+    """The weights as transformers names them."""
+    names = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj"}
+    names |= {"attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj"}
+    names |= {f"ffn_{part}": f"mlp.{part}_proj" for part in ("gate", "up", "down")}
+    names |= {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+    table = file["token_embd.weight"]
+    found = {"model.embed_tokens.weight": table, "lm_head.weight": table}
+    found["model.norm.weight"] = file["output_norm.weight"]
+    for i in range(2):
+        for ours, theirs in names.items():
+            x = file[f"blk.{i}.{ours}.weight"]
+            if ours in ("attn_q", "attn_k"):
+                x = x.reshape(-1, 2, 2, 18).swapaxes(1, 2).reshape(x.shape)
+            found[f"model.layers.{i}.{theirs}.weight"] = x
+    return found
+
+
+def keep_float64(torch, model):
+    """Norms and angles by torch itself, for transformers computes these two in float32."""
+
+    def norm(own):
+        made = torch.nn.RMSNorm(18, eps=0.1, dtype=torch.float64)
+        made.weight = own.weight
+        return made
+
+    def angles(x, position_ids):
+        speeds = torch.tensor([1.0, 1 / math.sqrt(50)], dtype=torch.float64).repeat(2)
+        turned = position_ids[..., None] * speeds
+        return turned.cos(), turned.sin()
+
+    model.norm, model.rotary_emb.forward = norm(model.norm), angles
+    for layer in model.layers:
+        layer.input_layernorm = norm(layer.input_layernorm)
+        layer.post_attention_layernorm = norm(layer.post_attention_layernorm)
 
 
 def test_no_token_sees_what_comes_after_it(backend, small, generator):
@@ -329,7 +402,7 @@ def test_ids_must_be_in_the_vocabulary(backend, small):
     for ids in ([11], [0, -1]):
         for read in (small, small.next_logits, small.trace):
             with pytest.raises(
-                ValueError, match=r"ids must lie between 0 and 10, .* \(11, 10\), got"
+                ValueError, match=r"ids must lie between 0 and 10, .* \(11, 18\), got"
             ):
                 read(backend.array(np.array(ids)))
 
@@ -428,7 +501,7 @@ def test_a_weight_that_is_missing_or_does_not_fit_is_named(name, file):
 
 
 def test_a_config_of_another_model_is_refused(backend, file):
-    with pytest.raises(ValueError, match=r"'blk\.0\.attn_k\.weight' of shape \(8, 10\).*got \(12"):
+    with pytest.raises(ValueError, match=r"'blk\.0\.attn_k\.weight' of shape \(8, 18\).*got \(12"):
         backend.lib.Decoder.from_pretrained(file, CONFIG | {"num_kv_heads": 2})
     with pytest.raises(ValueError, match=r"'blk\.2\..*got nothing"):
         backend.lib.Decoder.from_pretrained(file, CONFIG | {"num_blocks": 3})

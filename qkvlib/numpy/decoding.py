@@ -29,7 +29,7 @@ def token_probabilities(logits, *, temperature=1.0, top_k=None, top_p=None):
     (array([1., 0., 0.]), array([0.556, 0.   , 0.444]))
     """
     check_floating(logits=logits)
-    _checks.check_axis(-1, logits.shape)
+    _checks.check_logits(logits.shape)
     temperature = _checks.check_temperature(temperature, np.finfo(working(logits).dtype))
     top_k, top_p = _checks.check_cuts(top_k, top_p)
     scores = working(logits)

@@ -33,7 +33,7 @@ def token_probabilities(logits, *, temperature=1.0, top_k=None, top_p=None):
     (tensor([1., 0., 0.]), tensor([0.5556, 0.0000, 0.4444]))
     """
     check_floating(logits=logits)
-    _checks.check_axis(-1, shape_of(logits))
+    _checks.check_logits(shape_of(logits))
     temperature = _checks.check_temperature(temperature, torch.finfo(working(logits).dtype))
     top_k, top_p = _checks.check_cuts(top_k, top_p)
     scores = working(logits)
