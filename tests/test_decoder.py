@@ -142,9 +142,8 @@ def test_transformers_computes_the_same(dtype, file, generator):
         tie_word_embeddings=True,
         attn_implementation="eager" if dtype == "float32" else "sdpa",
     )
-    llama = transformers.LlamaForCausalLM(config).eval()
+    llama = transformers.LlamaForCausalLM(config).to(getattr(torch, dtype)).eval()
     llama.load_state_dict({name: torch.tensor(x) for name, x in as_llama(file).items()})
-    llama.to(getattr(torch, dtype))
     if dtype == "float64":
         keep_float64(torch, llama.model)
     ids = generator.integers(0, 11, (2, 13))
