@@ -386,6 +386,30 @@ def test_in_torch_gradients_flow_through_the_cache(backend, small, generator):
     assert_near(found[1], back(found[0]))
 
 
+def test_torch_may_trace_it(backend, small, generator):
+    """`torch.compile`, `torch.export` and `torch.func`, where ids cannot be looked at."""
+    if not backend.is_torch:
+        pytest.skip("nothing to trace in NumPy")
+    import torch
+    from torch.func import functional_call, grad, vmap
+
+    ids = backend.array(generator.integers(0, 11, (2, 5)))
+    mask = backend.lib.padding_mask([5, 3], 5)[:, None]
+    compiled = torch.compile(small, backend="eager", fullgraph=True)
+    assert_near(compiled(ids), back(small(ids)))
+    assert_near(compiled(ids, mask=mask), back(small(ids, mask=mask)))
+    assert_near(torch.export.export(small, (ids,)).module()(ids), back(small(ids)))
+
+    def loss(weights, ids):
+        return functional_call(small, weights, (ids,)).square().sum()
+
+    weights_ = {name: p.detach() for name, p in small.named_parameters()}
+    found = vmap(grad(loss), in_dims=(None, 0))(weights_, ids)
+    loss(dict(small.named_parameters()), ids[1]).backward()
+    for name, p in small.named_parameters():
+        assert_near(found[name][1], back(p.grad))
+
+
 def test_it_may_be_copied_and_kept(backend, small, tmp_path):
     import pickle
 

@@ -256,6 +256,35 @@ def test_an_encoder_stays_on_the_device(device):
         assert is_there(x, device)
 
 
+def test_a_decoder_stays_on_the_device(device):
+    def turn(x, positions):
+        return lib.rotate(x, *lib.rotary_angles(positions, 4), pairing="interleaved")
+
+    block = lib.TransformerBlock.from_parts(
+        lib.MultiHeadAttention(12, 3, num_kv_heads=1, rotate=turn, device=device),
+        lib.SwiGLU(12, device=device),
+        lib.RMSNorm(12, device=device),
+        lib.RMSNorm(12, device=device),
+    )
+    table, norm = torch.empty(9, 12, device=device), lib.RMSNorm(12, device=device)
+    decoder = lib.Decoder(table, norm=norm, blocks=[block], n_max=6)
+    ids = torch.zeros(2, 4, dtype=torch.int64, device=device)
+    with patch.object(torch.nn.functional, "scaled_dot_product_attention", plain):
+        found = [decoder(ids), decoder.next_logits(ids)]
+        found += [decoder(ids, mask=lib.padding_mask([4, 2], 4, device=device)[:, None])]
+        trace = decoder.trace(ids)
+    options = {"temperature": 0.5, "top_k": 3, "top_p": 0.9}
+    found += [lib.token_probabilities(found[1], **options)]
+    for x in (*found, *trace.hidden_states, *trace.weights):
+        assert is_there(x, device)
+    if device == "meta":  # there fake tensors cannot be written to
+        cache = decoder.new_cache()
+        for read in (ids, ids[:, :1]):
+            assert is_there(decoder.next_logits(read, cache=cache), "meta")
+        with pytest.raises(ValueError, match="mask on cpu"):
+            decoder(ids, mask=lib.padding_mask([4, 2], 4, device="cpu")[:, None])
+
+
 def test_weights_are_drawn_on_the_cpu_whatever_the_default_device():
     """A generator of the CPU gives the same numbers everywhere."""
     for make in (lib.xavier_uniform, lib.xavier_normal):
@@ -320,6 +349,7 @@ def test_two_devices_are_refused_everywhere():
         lambda: lib.rotate(here, *lib.rotary_angles(ids.to("meta"), 12), pairing="half"),
         lambda: lib.learned_positions(ids, table),
         lambda: encoder(ids),
+        lambda: lib.Decoder(table, norm=lambda x: x, blocks=[], n_max=3)(ids),
         lambda: lib.attention_weights(here, here, mask=causal & there.bool()[None, :4]),
     ):
         with pytest.raises(ValueError, match=r"on (one device|cpu), got .*on meta.*\.to\(device\)"):

@@ -8,10 +8,10 @@ import numpy as np
 from qkvlib import _checks, _minilm, _smollm2
 from qkvlib.numpy._arrays import check_array, check_floating
 from qkvlib.numpy.blocks import FeedForward, LayerNorm, RMSNorm, SwiGLU, TransformerBlock
-from qkvlib.numpy.masks import mask_array
+from qkvlib.numpy.masks import causal_mask, mask_array
 from qkvlib.numpy.multihead import KeyValueCache, MultiHeadAttention, project
 from qkvlib.numpy.positions import learned_positions, rotary_angles, rotate
-from qkvlib.patterns import Pattern, causal
+from qkvlib.patterns import causal
 
 
 class Trace(NamedTuple):
@@ -220,9 +220,8 @@ def _causal(mask, ids, held=0):
     n = ids.shape[-1]
     if mask is None:
         return None if n == 1 else causal
-    if not isinstance(mask, Pattern):
-        mask_array(mask, (*getattr(mask, "shape", ())[:-2], n, held + n))
-    return causal & mask
+    shape = (*getattr(mask, "shape", ())[:-2], n, held + n)
+    return causal_mask(n, held + n) & mask_array(mask, shape)
 
 
 def _turn(x, positions, base):

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from qkvlib import _checks, _minilm, _smollm2
-from qkvlib.patterns import Pattern, causal
+from qkvlib.patterns import causal
 from qkvlib.torch._tensors import check_devices, check_floating, check_whole, shape_of, values
 from qkvlib.torch.blocks import FeedForward, LayerNorm, RMSNorm, SwiGLU, TransformerBlock
-from qkvlib.torch.masks import mask_tensor
+from qkvlib.torch.masks import causal_mask, mask_tensor
 from qkvlib.torch.multihead import KeyValueCache, MultiHeadAttention, project
 from qkvlib.torch.positions import learned_positions, rotary_angles, rotate
 
@@ -228,9 +228,8 @@ def _causal(mask, ids, held=0):
     n = ids.shape[-1]
     if mask is None:
         return None if n == 1 else causal
-    if not isinstance(mask, Pattern):
-        mask_tensor(mask, (*getattr(mask, "shape", ())[:-2], n, held + n), ids)
-    return causal & mask
+    shape = (*getattr(mask, "shape", ())[:-2], n, held + n)
+    return causal_mask(n, held + n, device=ids.device) & mask_tensor(mask, shape, ids)
 
 
 def _turn(x, positions, base):
