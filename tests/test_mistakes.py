@@ -63,6 +63,15 @@ def test_there_are_many_misconceptions():
     assert sum(mistake.variant_of is None for mistake in MISTAKES.values()) >= 40
 
 
+@mistakes()
+def test_a_mistake_is_told_by_an_answer(mistake):
+    """Else whatever raises would be named so."""
+    subject = SUBJECTS[mistake.subject]
+    wrong = subject._wrong_answers[mistake.name]
+    told = wrong[: subject._told(wrong)]
+    assert any(answer is not None for tier in told for answer in tier)
+
+
 def test_no_two_mistakes_of_a_subject_answer_alike():
     for subject in SUBJECTS.values():
         answers = [subject._wrong_answers[name] for name in subject.mistakes]
@@ -226,7 +235,13 @@ RIGHT = {
     "token probabilities": lambda lib: lib.token_probabilities,
 }
 # What no public function of both twins does by itself: right by the catalogue's own definition.
-OWN = {"softmax gradient", "head contributions", "merge of an online softmax", "dropout"}
+OWN = {
+    "softmax gradient",
+    "head contributions",
+    "merge of an online softmax",
+    "dropout",
+    "attention with dropout",
+}
 AS_IT_IS = {"step with a cache"}  # speaks NumPy already
 
 

@@ -33,14 +33,16 @@ There are laws of several kinds of function, on plain NumPy arrays, with masks t
 - `read(query, key, value, sizes)`, attention to what came before, piece by piece: `CACHE_LAWS`;
   `merge(state, state)` of an online softmax: `MERGE_LAWS`.
 - `draw(fan_in, fan_out, *, generator)`: `INITIALISATION_LAWS`; `dropout(x, rate, *, training,
-  generator)`: `DROPOUT_LAWS`; `token_probabilities(logits, *, temperature, top_k, top_p)`:
+  generator)`: `DROPOUT_LAWS`; `attend(query, key, value, *, drop)`:
+  `DROPPED_ATTENTION_LAWS`; `token_probabilities(logits, *, temperature, top_k, top_p)`:
   `TOKEN_LAWS`.
 
 A function that answers with something else than an array of the right shape breaks every law
 that looks at the output. `smallest_counterexample` tries a law on inputs from small to large.
 
-Laws see neither the scale nor the projections: a wrong `1 / sqrt(d_k)` obeys them all. For that
-compare with a reference.
+Laws do not see everything: a wrong `1 / sqrt(d_k)` obeys those of attention, the other pairing
+those of rotation. For that compare with a reference; `qkvlib.mistakes` says which mistakes break
+which laws, and which none.
 """
 
 from qkvlib.laws._law import (
@@ -71,6 +73,7 @@ from qkvlib.laws.chance import (
     dropout_inputs,
     dropout_keeps_the_mean,
     dropout_rests_after_training,
+    dropped_inputs,
     fan_inputs,
     logit_inputs,
     the_generator_decides,
@@ -79,6 +82,8 @@ from qkvlib.laws.chance import (
     top_k_keeps_k_tokens,
     warmer_is_flatter,
     weights_have_their_variance,
+    what_is_dropped_is_not_read,
+    what_is_kept_makes_up_for_it,
 )
 from qkvlib.laws.layers import (
     an_output_matrix_of_zeros_silences_all,
@@ -301,6 +306,12 @@ DROPOUT_LAWS = (
 )
 """The laws of `dropout(x, rate, *, training, generator)`."""
 
+DROPPED_ATTENTION_LAWS = (
+    what_is_dropped_is_not_read,
+    what_is_kept_makes_up_for_it,
+)
+"""The laws of `attend(query, key, value, *, drop)`, drop a dropout of weights."""
+
 TOKEN_LAWS = (
     chances_sum_to_one,
     the_likeliest_token_stays_likeliest,
@@ -393,6 +404,9 @@ __all__ = [
     "dropout_keeps_the_mean",
     "dropout_drops_its_share",
     "dropout_rests_after_training",
+    "dropped_inputs",
+    "what_is_dropped_is_not_read",
+    "what_is_kept_makes_up_for_it",
     "logit_inputs",
     "chances_sum_to_one",
     "the_likeliest_token_stays_likeliest",
@@ -420,5 +434,6 @@ __all__ = [
     "MERGE_LAWS",
     "INITIALISATION_LAWS",
     "DROPOUT_LAWS",
+    "DROPPED_ATTENTION_LAWS",
     "TOKEN_LAWS",
 ]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from qkvlib.laws._law import CounterExample, difference, law_of
+from qkvlib.laws._law import CounterExample, difference, law_of, size, small_integers
 
 # ---- xavier(fan_in, fan_out, *, generator) -------------------------------------------------------
 
@@ -85,6 +85,58 @@ def dropout_rests_after_training(dropout, x, rate):
     """When nothing is learned, nothing is dropped."""
     output = dropout(x, rate, training=False, generator=np.random.default_rng(0))
     return difference(dropout_rests_after_training, {"x": x, "rate": rate}, output, x, size=2)
+
+
+# ---- attend(query, key, value, *, drop) ----------------------------------------------------------
+
+_law_of_dropped = law_of(
+    lambda query, key, value, output: (*query.shape[:-1], value.shape[-1]), "query", "key", "value"
+)
+
+
+def dropped_inputs(generator=None):
+    """Inputs for the laws of attention with dropout; small integers.
+
+    Yields `(query, key, value), None`. generator: a `numpy.random.Generator`, by default one that
+    draws the same each time.
+    """
+    generator = np.random.default_rng(0) if generator is None else generator
+    for n_query, n_key, d_k, d_v in [(1, 2, 1, 1), (2, 3, 4, 2), (4, 5, 2, 3)]:
+        draw = small_integers(generator, ())
+        yield (draw(n_query, d_k), draw(n_key, d_k), draw(n_key, d_v)), None
+
+
+@_law_of_dropped
+def what_is_dropped_is_not_read(attend, query, key, value):
+    """Where `drop` makes the numbers of the last key 0, its value does not come through."""
+
+    def drop(x):
+        return np.where(np.arange(x.shape[-1]) == x.shape[-1] - 1, 0.0, x)
+
+    other = value.copy()
+    other[-1] += size(value) + 1
+    return difference(
+        what_is_dropped_is_not_read,
+        {"query": query, "key": key, "value": value},
+        attend(query, key, other, drop=drop),
+        attend(query, key, value, drop=drop),
+        size=size(other),
+        where="after another last value, which is dropped, the output {at}",
+    )
+
+
+@_law_of_dropped
+def what_is_kept_makes_up_for_it(attend, query, key, value):
+    """Weights that `drop` has doubled, to make up for others, are not normalised again."""
+    once = attend(query, key, value, drop=lambda x: x)
+    return difference(
+        what_is_kept_makes_up_for_it,
+        {"query": query, "key": key, "value": value},
+        attend(query, key, value, drop=lambda x: 2 * x),
+        2 * once,
+        size=size(value),
+        where="with twice the weights the output {at}",
+    )
 
 
 # ---- chances(logits, *, temperature=1.0, top_k=None, top_p=None) ---------------------------------

@@ -126,7 +126,7 @@ def scaled_by_the_width_of_the_values(query, key, value, *, mask=None):
 
 
 @ATTENTION.mistake(
-    "It does nothing at the length it was tried with, and longer rows do get flatter.",
+    "Longer rows do get flatter, and with as many keys as columns it is right.",
     variant_of="scaled-by-the-width-of-the-values",
 )
 def scaled_by_the_number_of_keys(query, key, value, *, mask=None):
@@ -386,6 +386,17 @@ def keys_for_values(query, key, value, *, mask=None):
     """The keys are averaged, not the values."""
     scores = attention_scores(query, key)
     return read(softmax(forbid(scores, mask)), key)
+
+
+@ATTENTION.mistake(
+    "In self-attention there are as many queries as values, and often as wide.",
+    law=laws.rows_sum_to_one,
+    variant_of="keys-for-values",
+)
+def queries_for_values(query, key, value, *, mask=None):
+    """The queries are averaged, not the values."""
+    scores = attention_scores(query, key)
+    return read(softmax(forbid(scores, mask)), query)
 
 
 @ATTENTION.mistake(

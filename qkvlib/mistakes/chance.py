@@ -6,7 +6,13 @@ import numpy as np
 
 from qkvlib import laws
 from qkvlib.mistakes._catalogue import Subject, call, obeying
-from qkvlib.numpy import softmax, token_probabilities, xavier_uniform
+from qkvlib.numpy import (
+    attention_scores,
+    attention_weights,
+    softmax,
+    token_probabilities,
+    xavier_uniform,
+)
 
 # ---- starting weights ----------------------------------------------------------------------------
 
@@ -66,7 +72,7 @@ def drawn_as_one_with_two_others(fan_in, fan_out, *, generator):
 
 
 @XAVIER.mistake("Numbers from -1 to 1 look harmless.", law=laws.weights_have_their_variance)
-def size_of_no_account(fan_in, fan_out, *, generator):
+def uniform_up_to_one(fan_in, fan_out, *, generator):
     """The size does not depend on the fans: scores are huge, and every row is one-hot at birth."""
     return generator.uniform(-1, 1, (fan_in, fan_out))
 
@@ -142,6 +148,50 @@ def scaled_after_training_too(x, rate, *, training, generator):
     """Nothing is dropped after training, and all is made larger all the same."""
     kept = generator.random(x.shape) >= rate if training else 1
     return x * kept / (1 - rate)
+
+
+# ---- dropout in attention ------------------------------------------------------------------------
+
+
+def _attend_and_drop(query, key, value, *, drop):
+    return drop(attention_weights(query, key)) @ value
+
+
+def _every_third(x):
+    """Dropout without chance: every third number becomes 0, the others make up for it."""
+    return np.where(np.arange(x.size).reshape(x.shape) % 3 == 1, 0, 1.5 * x)
+
+
+_TEXT = tuple(np.random.default_rng(5).normal(size=shape) for shape in ((3, 4), (5, 4), (5, 2)))
+
+DROPPED_ATTENTION = Subject(
+    name="attention with dropout",
+    signature="attend(query, key, value, *, drop)",
+    right=_attend_and_drop,
+    tiers=((call(*_TEXT, drop=_every_third), call(*_TEXT, drop=np.abs)),),
+    laws=obeying(laws.DROPPED_ATTENTION_LAWS, laws.dropped_inputs),
+)
+
+
+@DROPPED_ATTENTION.mistake(
+    "Dropout is there, and rows sum to 1 whatever is dropped.",
+    law=laws.what_is_dropped_is_not_read,
+    variant_of="scores-multiplied-by-the-mask",
+)
+def scores_dropped(query, key, value, *, drop):
+    """Scores are dropped, not weights: a score of 0 is a weight like any other."""
+    return softmax(drop(attention_scores(query, key))) @ value
+
+
+@DROPPED_ATTENTION.mistake(
+    "Rows sum to 1, as rows of weights should.",
+    law=laws.what_is_kept_makes_up_for_it,
+    reported="facebookresearch/fairseq#351",
+)
+def normalised_after_dropping(query, key, value, *, drop):
+    """What is left is normalised once more: the factor of the dropout is divided away."""
+    weights = drop(attention_weights(query, key))
+    return weights / weights.sum(axis=-1, keepdims=True) @ value
 
 
 # ---- the next token ------------------------------------------------------------------------------

@@ -257,11 +257,12 @@ def scaled_by_the_number_of_heads(x, W_Q, W_K, W_V, W_O, *, num_heads, mask=None
 )
 def token_cut_into_heads(x, W_Q, W_K, W_V, W_O, *, num_heads, mask=None):
     """The token is cut, not what is made of it: a head sees its share of the columns alone."""
-    columns, rows = (np.arange(W_Q.shape[0]), np.arange(num_heads))
-    own = columns // (len(columns) // num_heads) == rows[:, None]
-    parts = np.where(own[..., None, :], x[..., None, :, :], 0)
-    per_head = (W.reshape(len(W), num_heads, -1).swapaxes(0, 1) for W in (W_Q, W_K, W_V))
-    query, key, value = (parts @ W for W in per_head)
+
+    def own_block(W):
+        block = np.ones((len(W) // num_heads, W.shape[1] // num_heads), W.dtype)
+        return W * np.kron(np.eye(num_heads, dtype=W.dtype), block)
+
+    query, key, value = (split_heads(x @ own_block(W), num_heads) for W in (W_Q, W_K, W_V))
     return merge_heads(scaled_dot_product_attention(query, key, value, mask=mask)) @ W_O
 
 

@@ -98,7 +98,6 @@ def one_mean_for_all_tokens(x, weight=None, bias=None, eps=1e-5):
 @LAYER_NORM.mistake(
     "Rows that vary with size 1 come out right.",
     law=laws.stretching_a_row_changes_nothing,
-    reported="131250208/TPlinker-joint-extraction#37",
 )
 def divided_by_the_variance(x, weight=None, bias=None, eps=1e-5):
     """The root is missing: large rows come out small and small ones large."""

@@ -99,7 +99,9 @@ def added_for_turned(x, positions):
 def one_row_of_angles_for_all(x, positions):
     """The table of angles has one row, and NumPy uses it for every position, without a word."""
     cos, sin = rotary_angles(positions[:1], x.shape[-1])
-    return rotate(x, *np.broadcast_arrays(cos, sin, x[:, ::2])[:2], pairing="interleaved")
+    first, second = x[:, 0::2], x[:, 1::2]
+    turned = first * cos - second * sin, first * sin + second * cos
+    return np.stack(turned, axis=-1).reshape(x.shape)
 
 
 # ---- waves ---------------------------------------------------------------------------------------
