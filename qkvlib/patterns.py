@@ -11,7 +11,8 @@ array([[1, 0, 0, 0],
        [0, 0, 1, 1]])
 
 Query `i` of `n_query` stands at position `i + offset`, key `j` at position `j`. By default
-`offset = n_key - n_query`: the last query stands where the last key stands.
+`offset = n_key - n_query`: the last query stands where the last key stands. Of the patterns
+here `causal` alone keeps queries from what comes after them; join it to the others.
 
 A pattern also knows which keys a stretch of queries may reach at all, so that attention over
 long texts never visits the others:
@@ -194,7 +195,7 @@ class Pattern:
         )
         allowed = self._rule(i, j, _Block(queries, keys, (n_query, n_key)))
         dtype = getattr(allowed, "dtype", None)
-        if type(allowed) is bool or "bool" not in str(dtype):
+        if "bool" not in str(dtype):
             raise TypeError(
                 "a rule must answer in Booleans of the positions' shape, "
                 f"got {dtype or type(allowed).__name__}; compare, as in j <= i"
@@ -353,9 +354,9 @@ def _tidy(stretches, n_key):
 
 
 def _gaps(stretches, n_key):
-    """The keys that lie in none of some tidy stretches."""
+    """The keys that lie in none of some tidy stretches; a gap may be empty."""
     edges = [0, *(edge for stretch in stretches for edge in stretch), n_key]
-    return [gap for gap in zip(edges[::2], edges[1::2]) if gap[0] < gap[1]]
+    return list(zip(edges[::2], edges[1::2]))
 
 
 def _union(one, other, n_key):
@@ -585,7 +586,7 @@ def documents(ids):
            [1, 1, 0],
            [0, 0, 1]])
     """
-    ids = ids.clone() if hasattr(ids, "clone") else np.array(ids)
+    ids = ids.clone() if hasattr(ids, "clone") else np.asarray(ids)
     return _documents(check_ids(ids))
 
 

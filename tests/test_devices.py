@@ -314,6 +314,15 @@ def test_device_0_is_not_no_device():
                 make()
 
 
+def test_what_cannot_be_looked_at_reaches_every_key():
+    """On an accelerator looking would stop it; fake tensors hold nothing to see."""
+    with FakeTensorMode():
+        for held in (torch.ones(2, 5, dtype=torch.int64), torch.ones(5, dtype=torch.int32)):
+            assert documents(held).reach(1, 2, 5) == [(0, 5)]
+            assert window(2).shifted(held[..., None, None]).reach(1, 2, 5) == [(0, 5)]
+    assert documents(torch.zeros(5, dtype=torch.int64, device="meta")).reach(1, 2, 5) == [(0, 5)]
+
+
 # ---- two devices ---------------------------------------------------------------------------------
 
 

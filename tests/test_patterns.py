@@ -143,6 +143,14 @@ def test_what_is_written_out_is_a_fresh_array():
     assert everything.array(3, 4).all()
 
 
+def test_a_position_without_a_text_or_block_meets_nobody():
+    for pattern in (documents(TEXTS), CHOSEN):
+        for known in range(10):
+            for unknown in (-1, -7, 10, 11):
+                assert pattern(known, unknown) is False
+                assert pattern(unknown, known) is False
+
+
 # ---- those that hold an array --------------------------------------------------------------------
 
 
@@ -168,6 +176,13 @@ def test_what_a_pattern_holds_follows_the_positions(ids):
             expected_ = causal.array(10, offset=np.array([2, 0]))
             np.testing.assert_array_equal(shifted.array(10), expected_)
             np.testing.assert_array_equal(back(shifted(i, j)), expected_)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "uint64", ">i4"])
+def test_offsets_of_any_integer_dtype_are_positions(kind):
+    offsets = np.array([0, 3])
+    found = documents(TEXTS).array(2, 5, offset=offsets.astype(kind))
+    np.testing.assert_array_equal(found, documents(TEXTS).array(2, 5, offset=offsets))
 
 
 def test_every_batch_item_may_have_its_own_texts(backend):
@@ -393,7 +408,7 @@ def test_the_reach_is_as_short_as_can_be():
     assert strided(3).reach(4, 7, 20) == [(0, 20)]
     assert blocks(4).reach(5, 7, 20) == [(4, 8)]
     assert blocks(4).reach(7, 8, 20) == [(4, 12)]
-    assert global_tokens(2).reach(4, 7, 20) == [(0, 2)]
+    assert global_tokens(2).reach(2, 7, 20) == [(0, 2)]
     assert global_tokens(2).reach(1, 7, 20) == [(0, 20)]
     assert (window(2) | global_tokens(2)).reach(9, 9, 20) == [(0, 2), (8, 11)]
     assert prefix(3).reach(9, 9, 20) == [(0, 3)]

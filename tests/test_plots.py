@@ -401,6 +401,7 @@ def test_as_many_positions_are_written_as_there_is_room_for():
     assert named.pop("") > 0
     assert list(named) == [str(p) for p in range(0, 95, 10)]
     assert {int(p) - where for p, where in named.items()} == {-5.5}
+    assert {t.get_rotation() for t in ax.get_xticklabels()} == {0}
 
 
 def test_patterns_stand_side_by_side_in_one_grid():
