@@ -51,14 +51,14 @@ def check_query_key(query, key):
 
 
 def check_value(scores, value):
-    """`value` must hold one row for each key."""
+    """`value` must hold one row for each key; returns the leading axes of the output."""
     check_axes("value", value, 2, "(..., n_key, d_v)")
     if value[-2] != scores[-1]:
         raise ValueError(
             f"value must hold one row for each key, n_key = {scores[-1]}, "
             f"got {value[-2]} rows from shape {value}; key and value come from the same tokens"
         )
-    broadcast({"scores": scores[:-2], "value": value[:-2]})
+    return broadcast({"scores": scores[:-2], "value": value[:-2]})
 
 
 def not_a_mask(mask, kind, converted):

@@ -286,17 +286,23 @@ def test_a_call_that_raises_leaves_the_cache_as_it_was(backend, generator):
 
 
 @needs_torch
-def test_gradients_flow_through_a_cache(generator):
+@pytest.mark.parametrize("lengths", PIECES, ids=str)
+@pytest.mark.parametrize("num_kv_heads", [6, 2])
+def test_gradients_flow_through_a_cache(generator, lengths, num_kv_heads):
+    """Keys that are shared are repeated, others are attended to where they are kept."""
     twin = BACKENDS[-1]
-    mha = layer(twin, rotation(twin))
+    mha = twin.lib.MultiHeadAttention(
+        12, 6, num_kv_heads=num_kv_heads, d_k=5, rotate=rotation(twin), generator=twin.seeded()
+    ).double()
     x = twin.array(generator.normal(size=(2, 10, 12)))
 
     def gradients(outputs):
         return torch.autograd.grad(torch.cat(outputs, dim=1).sin().sum(), list(mha.parameters()))
 
     cache = twin.lib.KeyValueCache()
-    found = gradients([mha(p, mask=causal, cache=cache) for p in pieces(x, [3, 1, 4, 2])])
-    for got, expected in zip(found, gradients([mha(x, mask=causal)])):
+    masks = [None if n == 1 else causal for n in lengths]  # one token reads all that came before
+    read_on = [mha(p, mask=m, cache=cache) for p, m in zip(pieces(x, lengths), masks)]
+    for got, expected in zip(gradients(read_on), gradients([mha(x, mask=causal)])):
         assert_near(got, back(expected))
 
 

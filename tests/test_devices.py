@@ -17,13 +17,16 @@ TorchFunctionMode = pytest.importorskip("torch.overrides").TorchFunctionMode
 class FakeCuda(TorchFunctionMode):
     """What a build without CUDA refuses to do even with fake tensors, done by other operators.
 
-    `x[...]`, `~x`, `x.to(device)` and `torch.tensor` switch to the CUDA device on the way.
+    `x[...]`, `x[...] = y`, `~x`, `x.to(device)` and `torch.tensor` switch to the CUDA device on
+    the way.
     """
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if function is torch.Tensor.__getitem__:
             return indexed(*args)
+        if function is torch.Tensor.__setitem__:
+            return torch.ops.aten.copy_(indexed(*args[:2]), args[2])
         if function is torch.Tensor.__invert__:
             return torch.logical_not(*args)
         if function is torch.Tensor.to and isinstance(args[1], str | torch.device):
@@ -241,6 +244,30 @@ def test_a_scaled_copy_stays_on_the_device():
     """On `meta` alone: torch cannot copy fake tensors."""
     block = lib.scaled_residual(lib.TransformerBlock(12, 3, device="meta"), 4)
     assert all(is_there(p, "meta") for p in block.parameters())
+
+
+def turned(x, positions):
+    return x * (1 + positions[:, None].to(x.dtype))
+
+
+def test_cache_source_and_shared_heads_stay_on_the_device(device):
+    x, source = torch.empty(2, 4, 12, device=device), torch.empty(2, 5, 12, device=device)
+    mha = lib.MultiHeadAttention(12, 6, num_kv_heads=2, rotate=turned, dropout=0.5, device=device)
+    bias = torch.zeros(5, device=device)
+    with patch.object(torch.nn.functional, "scaled_dot_product_attention", plain):
+        for layer in (mha, mha.eval()):
+            for found in (layer(x, source), layer(x, source, bias=bias), layer(x, x, x)):
+                assert is_there(found, device)
+                assert found.shape == (2, 4, 12)
+    assert is_there(mha.attention_scores(x, source), device)
+    assert mha.head_contributions(x, source, bias=bias).shape == (2, 6, 4, 12)
+    for grad in (True, False):
+        cache = lib.KeyValueCache()
+        with torch.set_grad_enabled(grad and device == "meta"):
+            for piece in (x, x[:, :1], x):
+                mha(piece, mask=causal, cache=cache, bias=torch.zeros(1, device=device))
+        assert is_there(cache.key, device)
+        assert cache.key.shape == cache.value.shape == (2, 2, 9, 2)
 
 
 def test_an_encoder_stays_on_the_device(device):

@@ -14,7 +14,6 @@ from torch.autograd.function import once_differentiable
 from qkvlib import _checks, patterns
 from qkvlib._chunks import visits
 from qkvlib.torch._tensors import (
-    autocasts,
     check_floating,
     product_dtype,
     shape_of,
@@ -155,17 +154,17 @@ def attend(query, key, value, mask=None, bias=None, scale=None, softcap=None, dr
     """`scaled_dot_product_attention` that drops this share of the weights."""
     check_floating(query=query, key=key, value=value)
     shape = _checks.check_query_key(shape_of(query), shape_of(key))
-    _checks.check_value(shape, shape_of(value))
+    lead = _checks.check_value(shape, shape_of(value))
     if bias is None and softcap is None:
-        return _fused(query, key, value, mask, scale, shape, dropout)
+        return _fused(query, key, value, mask, scale, shape, lead, dropout)
     allowed = allowed_pairs(mask, bias, shape, query)
     weights = attention_weights(query, key, mask=allowed, bias=bias, scale=scale, softcap=softcap)
-    weights = F.dropout(weights, dropout) if dropout else weights
+    weights = F.dropout(weights, dropout)
     output = weights @ working(without_unreachable(value, allowed))
     return output.to(product_dtype(query))
 
 
-def _fused(query, key, value, mask, scale, shape, dropout):
+def _fused(query, key, value, mask, scale, shape, lead, dropout):
     """The same by `F.scaled_dot_product_attention`, which keeps no weights.
 
     A row of False would be NaN in some kernels: it is opened first and zeroed afterwards.
@@ -175,9 +174,8 @@ def _fused(query, key, value, mask, scale, shape, dropout):
     allowed = None if is_causal else allowed_pairs(mask, None, shape, query)
     nothing = None if allowed is None else ~allowed.any(dim=-1, keepdim=True)
     key, value = without_unreachable(key, allowed), without_unreachable(value, allowed)
-    lead = torch.broadcast_shapes(shape[:-2], value.shape[:-2])
     inputs = (query, key, value)
-    if query.device.type == "cpu" and not autocasts(query):
+    if query.device.type == "cpu":
         inputs = map(working, inputs)
     output = F.scaled_dot_product_attention(
         *(x.expand(*lead, *x.shape[-2:]) for x in inputs),
