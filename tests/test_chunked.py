@@ -1,6 +1,9 @@
 """Chunked attention: the same numbers, no dead chunk visited, memory that grows with the length."""
 
 import math
+import threading
+import tracemalloc
+from importlib import import_module
 from unittest.mock import patch
 
 import numpy as np
@@ -9,6 +12,7 @@ import reference
 from test_attention import MASKS, OPTIONS, SHAPES, in_twin, rounded, two_axes
 from twins import BACKENDS, assert_near, back, torch
 
+from qkvlib.numpy import _threads, chunked_attention
 from qkvlib.patterns import Pattern, causal, window
 
 NUMPY, *_ = BACKENDS
@@ -141,7 +145,7 @@ def test_mask_and_bias_must_fit(backend, n_query):
 def visited(twin, qkv, **options):
     """How many scores are computed for each item of the leading axes."""
     counted = []
-    module = __import__(f"{twin.lib.__name__}.attention", fromlist=["attention_scores"])
+    module = import_module(f"{twin.lib.__name__}.attention")
 
     def counting(query, key, **options):
         scores = module.attention_scores.original(query, key, **options)
@@ -154,18 +158,19 @@ def visited(twin, qkv, **options):
     return sum(counted)
 
 
+# With chunks of 4 keys a block has 2 queries: of 12 there are 6.
 VISITS = {
     "all": (None, 12 * 12),
-    "causal": (causal, 3 * 3 * (1 + 2 + 3 + 4)),
-    "window": (window(2), 3 * (4 + 5 + 5 + 4)),
-    "causal window": (causal & window(2), 3 * (3 + 4 + 4 + 4)),
+    "causal": (causal, 2 * (2 + 4 + 6 + 8 + 10 + 12)),
+    "window": (window(2), 2 * (3 + 4 + 4 + 4 + 4 + 3)),
+    "causal window": (causal & window(2), 2 * (2 + 3 + 3 + 3 + 3 + 3)),
     "nothing": (causal.shifted(-100), 0),
 }
 
 
 @pytest.mark.parametrize(("pattern", "scores"), VISITS.values(), ids=VISITS)
 def test_a_pattern_tells_which_keys_to_visit(backend, pattern, scores):
-    assert visited(backend, drawn((), 12, 12), mask=pattern, chunk_size=3) == scores
+    assert visited(backend, drawn((), 12, 12), mask=pattern, chunk_size=4) == scores
 
 
 def test_a_pattern_is_not_asked_about_other_keys(backend):
@@ -176,28 +181,205 @@ def test_a_pattern_is_not_asked_about_other_keys(backend):
         return abs(i - j) < 2
 
     mask = Pattern(rule, lambda first, last, n_key: [(first - 1, last + 2)])
-    backend.lib.chunked_attention(*backend.arrays(*drawn((3,), 12, 12)), mask=mask, chunk_size=3)
+    backend.lib.chunked_attention(*backend.arrays(*drawn((3,), 12, 12)), mask=mask, chunk_size=4)
     assert sum(asked) == VISITS["window"][1]
-    assert max(asked) == 9
+    assert max(asked) == 2 * 4
 
 
 def test_a_chunk_that_an_array_forbids_is_not_visited(backend):
-    mask = np.kron(np.eye(4, dtype=bool), np.ones((3, 3), dtype=bool))
+    mask = np.kron(np.eye(3, dtype=bool), np.ones((4, 4), dtype=bool))
     for forbidding in (
         {"mask": backend.array(mask)},
         {"bias": backend.array(np.where(mask, 0, -math.inf))},
     ):
-        found = visited(backend, drawn((), 12, 12), chunk_size=3, **forbidding)
-        assert found == 4 * 9
+        found = visited(backend, drawn((), 12, 12), chunk_size=4, **forbidding)
+        assert found == 12 * 4
 
 
 def test_the_chunks_of_padding_are_not_visited_for_one_item_alone():
     padding = np.arange(12) < np.array([12, 3])[:, None, None]
-    found = visited(NUMPY, drawn((2,), 12, 12), mask=padding, chunk_size=3)
-    assert found == 12 * 12 + 12 * 3
+    found = visited(NUMPY, drawn((2,), 12, 12), mask=padding, chunk_size=4)
+    assert found == 12 * 12 + 12 * 4
+
+
+# ---- threads -------------------------------------------------------------------------------------
+
+
+class Blas:
+    """Stands for an OpenBLAS of three threads."""
+
+    def __init__(self):
+        self.count, self.told = 3, []
+
+    def scipy_openblas_get_num_threads64_(self):
+        return self.count
+
+    def scipy_openblas_set_num_threads64_(self, count):
+        self.count = count
+        self.told.append(count)
+
+
+@pytest.fixture
+def blas():
+    made = Blas()
+    with patch.object(_threads, "_openblas", lambda: made):
+        yield made
+
+
+def test_the_threads_of_blas_become_threads_of_ours(blas):
+    together = threading.Barrier(3, timeout=20)
+    done = []
+
+    def function(number):
+        assert blas.count == 1
+        together.wait()  # goes on only when three are here
+        done.append(number)
+
+    _threads.for_each(function, ((number,) for number in range(12)))
+    assert sorted(done) == list(range(12))
+    assert blas.told == [1, 3]
+
+
+def test_an_error_in_a_thread_is_an_error_here(blas):
+    done = []
+
+    def function(number):
+        if number == 4:
+            raise RuntimeError("the fifth")
+        done.append(number)
+
+    with pytest.raises(RuntimeError, match="the fifth"):
+        _threads.for_each(function, ((number,) for number in range(100_000)))
+    assert len(done) < 99_999
+    assert blas.told == [1, 3]
+
+
+def test_a_thread_heeds_what_numpy_was_told_about_errors(blas):
+    def function(zero):
+        1 / zero
+
+    with np.errstate(divide="ignore"):
+        _threads.for_each(function, ((np.zeros(1),) for _ in range(9)))
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        _threads.for_each(function, ((np.zeros(1),) for _ in range(9)))
+
+
+def test_who_comes_while_others_work_works_alone(blas):
+    """And does not tell BLAS its own number, which the others would find when they are done."""
+    names = set()
+
+    def inner():
+        names.add((threading.current_thread().name, blas.count))
+
+    def outer(number):
+        names.clear()
+        _threads.for_each(inner, (() for _ in range(9)))
+        assert names == {(threading.current_thread().name, 1)}
+
+    _threads.for_each(outer, ((number,) for number in range(1)))
+    assert blas.told == [1, 3]
+
+
+@pytest.mark.parametrize("found", [None, 1], ids=["another BLAS", "one thread"])
+def test_without_threads_to_share_it_is_done_here(blas, found):
+    blas.count = found
+    here = []
+    with patch.object(_threads, "_openblas", lambda: found and blas):
+        _threads.for_each(lambda: here.append(threading.current_thread()), (() for _ in range(3)))
+    assert here == 3 * [threading.main_thread()]
+
+
+def test_threads_change_no_number(blas):
+    qkv = drawn((2, 3), 40, 50)
+    options = {"mask": causal & (np.arange(50) > 2)[None], "chunk_size": 4}
+    shared = chunked_attention(*qkv, **options)
+    blas.count = 1
+    np.testing.assert_array_equal(shared, chunked_attention(*qkv, **options))
+    assert blas.told == [1, 3, 1, 1]
+
+
+@pytest.mark.skipif(_threads._openblas() is None, reason="this NumPy has another BLAS")
+def test_the_blas_of_numpy_is_told():
+    """Whatever its number was: the environment may have set it to one."""
+    real = _threads._openblas()
+    count = real.scipy_openblas_get_num_threads64_()
+    try:
+        real.scipy_openblas_set_num_threads64_(2)
+        with _threads._threads_of_blas() as threads:
+            assert threads == 2
+            assert real.scipy_openblas_get_num_threads64_() == 1
+        assert real.scipy_openblas_get_num_threads64_() == 2
+    finally:
+        real.scipy_openblas_set_num_threads64_(count)
+
+
+# ---- memory --------------------------------------------------------------------------------------
+
+SPARSE = Pattern(lambda i, j: (i - j) % 7 == 0)  # reaches everywhere, so every chunk has a mask
+LONG = {"all": None, "causal": causal, "window": window(256), "every seventh": SPARSE}
+
+
+@pytest.mark.parametrize("mask", LONG.values(), ids=LONG)
+def test_memory_grows_with_the_length_in_numpy(mask):
+    def peak(n):
+        """What is needed beside inputs and output, in bytes."""
+        query, key, value = np.random.default_rng(0).random((3, n, 8), dtype=np.float32)
+        tracemalloc.start()
+        output = chunked_attention(query, key, value, mask=mask)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most - output.nbytes
+
+    scores = 4096**2 * 4
+    assert peak(4096) < scores / 8
+    assert peak(4096) < 2.2 * peak(2048)
+
+
+@needs_torch
+@pytest.mark.parametrize("mask", LONG.values(), ids=LONG)
+def test_memory_grows_with_the_length_in_torch(mask):
+    """Forward and backward, counted on a device where nothing is computed."""
+
+    def peak(n):
+        """What is needed beside inputs, output and gradients, in bytes."""
+        qkv = [torch.zeros(3, n, 8, device="meta", requires_grad=True) for _ in range(3)]
+        with storages_counted() as memory:
+            output = lib_of_torch().chunked_attention(*qkv, mask=mask, softcap=5.0, chunk_size=128)
+            output.sum().backward()
+        return memory.peak - 4 * output.untyped_storage().nbytes()
+
+    scores = 3 * 768**2 * 4
+    assert peak(768) < scores / 5
+    assert peak(768) < 2.2 * peak(384)
+
+
+def storages_counted():
+    """A context with `peak`, the most bytes that tensors made in it hold at a time."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+    from torch.utils.weak import WeakIdKeyDictionary
+
+    class Counted(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.alive, self.peak = WeakIdKeyDictionary(), 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            made = function(*args, **(kwargs or {}))
+            for x in tree_leaves(made):
+                if isinstance(x, torch.Tensor):
+                    self.alive[x.untyped_storage()] = x.untyped_storage().nbytes()
+            self.peak = max(self.peak, sum(self.alive.values()))
+            return made
+
+    return Counted()
 
 
 # ---- gradients -----------------------------------------------------------------------------------
+
+
+def lib_of_torch():
+    return BACKENDS[-1].lib
 
 
 def leaves(arrays):
@@ -215,7 +397,7 @@ def gradients(function, inputs, bias, **options):
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("mask", [*MASKS.values(), causal], ids=[*MASKS, "causal"])
 def test_gradients_are_those_of_the_weights(mask, options):
-    lib, twin = BACKENDS[-1].lib, BACKENDS[-1]
+    lib, twin = lib_of_torch(), BACKENDS[-1]
     bias = options.get("bias")
     bias = None if bias is None else leaves([bias])[0]
     options = {k: v for k, v in options.items() if k != "bias"}
@@ -231,3 +413,185 @@ def test_gradients_are_those_of_the_weights(mask, options):
         found = gradients(lib.chunked_attention, inputs, bias, **options, chunk_size=chunk_size)
         for got, wanted in zip(found, expected, strict=True):
             torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
+
+
+@needs_torch
+@pytest.mark.parametrize("options", [{}, {"softcap": 1.5}, {"scale": -0.3}], ids=str)
+@pytest.mark.parametrize("mask", [two_axes(), causal, window(2)], ids=["array", "causal", "window"])
+def test_against_finite_differences(mask, options):
+    """Once and twice: also what the backward pass computes has gradients."""
+    mask = torch.tensor(mask) if isinstance(mask, np.ndarray) else mask
+    inputs = leaves([*(x[0, :2, :, :2] for x in drawn()), np.array([[[0.5]], [[-0.3]]])])
+
+    def attend(query, key, value, bias):
+        return lib_of_torch().chunked_attention(
+            query, key, value, mask=mask, bias=bias, chunk_size=3, **options
+        )
+
+    assert torch.autograd.gradcheck(attend, inputs)
+    assert torch.autograd.gradgradcheck(attend, [x[:1].detach().requires_grad_() for x in inputs])
+
+
+@needs_torch
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("filling", [math.nan, math.inf, 1e4])
+def test_what_cannot_be_reached_has_gradient_zero(dtype, filling):
+    query, key, value = drawn()
+    key[..., 2, :] = value[..., 2, :] = filling
+    [*inputs, bias] = leaves([query, key, value, np.zeros((4, 5))])
+    inputs = [x.detach().to(getattr(torch, dtype)).requires_grad_() for x in inputs]
+    output = lib_of_torch().chunked_attention(
+        *inputs, mask=torch.tensor(two_axes()), bias=bias, chunk_size=3
+    )
+    assert output.isfinite().all()
+    output.square().sum().backward()
+    for x in (*inputs, bias):
+        assert x.grad.dtype == x.dtype
+        assert x.grad.isfinite().all()
+        assert x.grad.abs().max() > 0
+    query, key, value = (x.grad for x in inputs)
+    for nothing in (query[..., 1, :], key[..., 2, :], value[..., 2, :], bias.grad[1]):
+        assert (nothing == 0).all()
+
+
+@needs_torch
+def test_autocast_has_its_own_rules():
+    """Inputs and output in its dtype, what is between in float32: also for the way back."""
+    lib = lib_of_torch()
+    inputs = [x.detach().float().requires_grad_() for x in leaves(drawn())]
+    for options in ({}, {"softcap": 3.0, "mask": causal, "bias": torch.zeros(5)}):
+        expected = lib.chunked_attention(*inputs, **options, chunk_size=2)
+        wanted = torch.autograd.grad(expected.cos().sum(), inputs)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = lib.chunked_attention(*inputs, **options, chunk_size=2)
+            assert found.dtype == torch.bfloat16
+            got = torch.autograd.grad(found.float().cos().sum(), inputs)
+        assert_near(found, back(expected))
+        for x, y in zip(got, wanted, strict=True):
+            assert x.dtype == torch.float32
+            torch.testing.assert_close(x, y, rtol=0, atol=0.03)
+        query, key, value = inputs
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            mixed = lib.chunked_attention(query, key.bfloat16(), value, **options, chunk_size=2)
+        torch.testing.assert_close(mixed, found)
+
+
+@needs_torch
+def test_transforms_of_functions():
+    """torch.func's and vmap see through it, forward-mode derivatives excepted."""
+    lib = lib_of_torch()
+    query, key, value = (torch.tensor(x) for x in drawn())
+    mask = torch.tensor(two_axes())
+
+    def chunked(q, k, v, mask):
+        return lib.chunked_attention(q, k, v, mask=mask, softcap=2.0, chunk_size=3)
+
+    def whole(q, k, v, mask):
+        return lib.scaled_dot_product_attention(q, k, v, mask=mask, softcap=2.0)
+
+    def slope(attend):
+        return torch.func.grad(lambda *x: attend(*x, mask).cos().sum(), argnums=(0, 1, 2))
+
+    def curvature(attend):
+        return torch.func.grad(lambda q: slope(attend)(q, key, value)[1].sum())
+
+    def every_head(attend):
+        return torch.vmap(torch.vmap(attend, (0, 0, 0, None)), (0, 0, 0, None))
+
+    for transformed in (
+        lambda attend: every_head(attend)(query, key, value, mask),
+        lambda attend: torch.vmap(attend, (1, None, None, None))(
+            query, key[:, 0], value[:, 0], mask
+        ),
+        lambda attend: torch.vmap(attend, (None, None, None, 0))(
+            query, key, value, torch.stack([mask, ~mask, mask])
+        ),
+        lambda attend: slope(attend)(query, key, value),
+        lambda attend: torch.vmap(slope(attend))(query, key, value),
+        lambda attend: curvature(attend)(query),
+        lambda attend: torch.func.jacrev(attend)(query[0, 0], key[0, 0], value[0, 0], mask),
+    ):
+        found, expected = transformed(chunked), transformed(whole)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by dynamo
+@pytest.mark.parametrize("mask", [two_axes(), causal], ids=["array", "pattern"])
+def test_it_compiles_in_one_piece(mask):
+    mask = torch.tensor(mask) if isinstance(mask, np.ndarray) else mask
+
+    def attend(*qkv):
+        return lib_of_torch().chunked_attention(*qkv, mask=mask, softcap=2.0, chunk_size=3)
+
+    compiled = torch.compile(attend, backend="aot_eager", fullgraph=True)
+    inputs = leaves(drawn())
+    expected, found = attend(*inputs), compiled(*inputs)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(x.cos().sum(), inputs) for x in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    torch.compiler.reset()
+
+
+# ---- torch's fused kernel ------------------------------------------------------------------------
+
+FUSED = {
+    "all": ({}, (2, 3, 4, 6), (2, 3, 5, 6)),
+    "causal": ({"mask": causal}, (3, 5, 6), (3, 5, 6)),
+    "no leading axes": ({"scale": 0.3}, (4, 6), (5, 6)),
+    "five axes": ({}, (2, 1, 3, 4, 6), (2, 3, 5, 6)),
+}
+NOT_FUSED = {
+    "causal, more keys": ({"mask": causal}, (3, 4, 6), (3, 5, 6)),
+    "pattern": ({"mask": window(2)}, (3, 5, 6), (3, 5, 6)),
+    "array": ({"mask": np.ones((5, 5), bool)}, (3, 5, 6), (3, 5, 6)),
+    "bias": ({"bias": np.zeros((5, 5))}, (3, 5, 6), (3, 5, 6)),
+    "softcap": ({"softcap": 2.0}, (3, 5, 6), (3, 5, 6)),
+    "other width": ({}, (3, 5, 7), (3, 5, 7)),
+}
+
+
+def calls_of_the_kernel(qkv, options):
+    kernel = torch.nn.functional.scaled_dot_product_attention
+    with patch.object(torch.nn.functional, kernel.__name__, wraps=kernel) as wrapped:
+        lib_of_torch().chunked_attention(*qkv, **options)
+    return [call.args for call in wrapped.call_args_list]
+
+
+@needs_torch
+@pytest.mark.parametrize(("options", "query", "key"), FUSED.values(), ids=FUSED)
+def test_the_kernel_is_used_when_it_keeps_no_scores(options, query, key):
+    """And is one that keeps none, so torch says itself."""
+    generator = np.random.default_rng(6)
+    qkv = leaves([generator.normal(size=shape) for shape in (query, key, key)])
+    [given] = calls_of_the_kernel(qkv, options)
+    is_causal = "mask" in options
+    chosen = torch._fused_sdp_choice(*given, is_causal=is_causal)
+    assert chosen != torch.nn.attention.SDPBackend.MATH.value
+    lib = lib_of_torch()
+    expected = lib.attention_weights(*qkv[:2], **options) @ qkv[2]
+    found = lib.chunked_attention(*qkv, **options)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(x.cos().sum(), qkv) for x in (found, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+@needs_torch
+@pytest.mark.parametrize(("options", "query", "key"), NOT_FUSED.values(), ids=NOT_FUSED)
+def test_the_kernel_is_not_used_when_it_would_need_scores_or_mask(options, query, key):
+    generator = np.random.default_rng(6)
+    qkv = [torch.tensor(generator.normal(size=shape)) for shape in (query, key, key)]
+    qkv[2] = qkv[2][..., :6]
+    assert calls_of_the_kernel(qkv, in_twin(BACKENDS[-1], options)) == []
+
+
+@needs_torch
+def test_the_kernel_is_not_used_when_it_is_switched_off_or_cannot_read_the_layout():
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    qkv = leaves(drawn())
+    qkv[2] = torch.cat([qkv[2], qkv[2][..., :1]], dim=-1)
+    assert len(calls_of_the_kernel(qkv, {})) == 1
+    with sdpa_kernel(SDPBackend.MATH):
+        assert calls_of_the_kernel(qkv, {}) == []
+    assert calls_of_the_kernel([x.mT.contiguous().mT for x in qkv], {}) == []

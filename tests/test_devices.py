@@ -136,6 +136,28 @@ def test_explicit_attention_stays_on_the_device(device, dtype):
             assert found.dtype == dtype
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_chunked_attention_stays_on_the_device(device, dtype):
+    bias = torch.zeros(5, device=device)
+    for mask in masks(device):
+        for options in ({}, {"bias": bias}, {"softcap": 2.0}):
+            found = lib.chunked_attention(
+                *attention_inputs(device, dtype), mask=mask, chunk_size=4, **options
+            )
+            assert is_there(found, device)
+            assert found.shape == (2, 3, 4, 6)
+            assert found.dtype == dtype
+
+
+def test_the_gradients_of_chunked_attention_stay_on_the_device():
+    for mask in masks("meta"):
+        inputs = [x.requires_grad_() for x in attention_inputs("meta", torch.float16)]
+        lib.chunked_attention(*inputs, mask=mask, chunk_size=4).sum().backward()
+        for x in inputs:
+            assert is_there(x.grad, "meta")
+            assert (x.grad.shape, x.grad.dtype) == (x.shape, x.dtype)
+
+
 def plain(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None):
     """In place of torch's kernel, which asks a real device; the shapes and devices are the same."""
     scores = scale * query @ key.mT
@@ -387,6 +409,7 @@ def test_two_devices_are_refused_everywhere():
         lambda: encoder(ids),
         lambda: lib.Decoder(table, norm=lambda x: x, blocks=[], n_max=3)(ids),
         lambda: lib.attention_weights(here, here, mask=causal & there.bool()[None, :4]),
+        lambda: lib.chunked_attention(here, here, here, mask=causal & there.bool()[None, :4]),
     ):
         with pytest.raises(ValueError, match=r"on (one device|cpu), got .*on meta.*\.to\(device\)"):
             wrong()

@@ -35,7 +35,8 @@ METHODS_ONLY_IN_TORCH = {
 }
 PARAMETERS_ONLY_IN_TORCH = {"dropout": "there is no training in NumPy"}
 LAST_IN_TORCH = {"device": "torch creates tensors on a device"}
-OTHER_FILES = {"_arrays.py", "_tensors.py", "devices.py", "gradients.py"}  # torch has autograd
+OTHER_FILES = {"_arrays.py", "_tensors.py", "devices.py"}
+OTHER_FILES |= {"_threads.py", "gradients.py"}  # torch has its own threads, and autograd
 
 
 # ---- names and parameters ------------------------------------------------------------------------

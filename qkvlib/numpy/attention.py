@@ -10,6 +10,7 @@ import numpy as np
 from qkvlib import _checks
 from qkvlib._chunks import visits
 from qkvlib.numpy._arrays import check_floating, working, working_dtype
+from qkvlib.numpy._threads import for_each
 from qkvlib.numpy.masks import (
     allowed_pairs,
     bias_array,
@@ -144,7 +145,7 @@ def scaled_dot_product_attention(
 
 
 def chunked_attention(
-    query, key, value, *, mask=None, bias=None, scale=None, softcap=None, chunk_size=256
+    query, key, value, *, mask=None, bias=None, scale=None, softcap=None, chunk_size=512
 ):
     """What `scaled_dot_product_attention` computes, without ever holding all the scores.
 
@@ -155,7 +156,7 @@ def chunked_attention(
     and the memory it takes grows with n_query + n_key, not with n_query * n_key. Chunks that
     a block of queries may not attend to are not visited; a `qkvlib.patterns.Pattern` knows which
     ones these are, and is asked for one chunk at a time.
-    chunk_size: how many queries a block has, and how many keys a chunk.
+    chunk_size: how many keys a chunk has; a block has half as many queries.
     mask, bias, scale, softcap and errors: as in `scaled_dot_product_attention`.
 
     Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", algorithm 3;
@@ -178,15 +179,19 @@ def chunked_attention(
     _chunk(mask, bias, shape, query, range(0), range(0))  # mask and bias must fit
     lead = np.broadcast_shapes(shape[:-2], value.shape[:-2])
     output = np.empty((*lead, shape[-2], value.shape[-1]), query.dtype.type)
-    for rows, columns in visits(mask, *shape[-2:], chunk_size):
-        chunks = [_chunk(mask, bias, shape, query, rows, keys) for keys in columns]
-        rows = slice(rows.start, rows.stop)
-        for item in np.ndindex(lead):  # one head of one sequence at a time: two axes are left
-            q, k, v = (_of_item(x, lead, item) for x in (query, key, value))
-            own = [
-                (keys, _of_item(a, lead, item), _of_item(b, lead, item)) for keys, a, b in chunks
-            ]
-            output[item][rows] = _online_softmax(_read(q[rows], k, v, own, **options))
+
+    def blocks():
+        for rows, columns in visits(mask, *shape[-2:], chunk_size):
+            chunks = [_chunk(mask, bias, shape, query, rows, keys) for keys in columns]
+            for item in np.ndindex(lead):  # one head of one sequence: two axes are left
+                yield item, slice(rows.start, rows.stop), chunks
+
+    def attend(item, rows, chunks):
+        q, k, v = (_of_item(x, lead, item) for x in (query, key, value))
+        own = [(keys, _of_item(a, lead, item), _of_item(b, lead, item)) for keys, a, b in chunks]
+        output[item][rows] = _online_softmax(_read(q[rows], k, v, own, **options))
+
+    for_each(attend, blocks())
     return output
 
 
@@ -197,6 +202,8 @@ def _chunk(mask, bias, shape, query, rows, keys):
     if bias is not None:
         bias = bias_block(bias, shape, query, rows, keys)
     allowed = allowed_pairs(mask, bias, (*shape[:-2], len(rows), len(keys)), query)
+    if allowed is not None and allowed.all():
+        allowed = None
     return slice(keys.start, keys.stop), allowed, bias
 
 

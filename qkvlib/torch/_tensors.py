@@ -1,6 +1,8 @@
 """What the torch twin asks of its tensors."""
 
 import numpy as np
+from contextlib import nullcontext
+
 import torch
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -101,6 +103,11 @@ def autocasts(x):
 def product_dtype(x):
     """The dtype of a product with `x`: that of `x`, or under autocast what autocast says."""
     return torch.get_autocast_dtype(x.device.type) if autocasts(x) else x.dtype
+
+
+def without_autocast(x):
+    """A context in which autocast, if it is on where `x` lies, leaves dtypes alone."""
+    return torch.autocast(x.device.type, enabled=False) if autocasts(x) else nullcontext()
 
 
 def working(x):

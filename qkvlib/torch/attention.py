@@ -9,7 +9,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch.autograd.function import once_differentiable
+from torch.backends import cuda
 
 from qkvlib import _checks, patterns
 from qkvlib._chunks import visits
@@ -18,6 +18,7 @@ from qkvlib.torch._tensors import (
     product_dtype,
     shape_of,
     values,
+    without_autocast,
     working,
     working_dtype,
 )
@@ -189,7 +190,7 @@ def _fused(query, key, value, mask, scale, shape, lead, dropout):
 
 
 def chunked_attention(
-    query, key, value, *, mask=None, bias=None, scale=None, softcap=None, chunk_size=256
+    query, key, value, *, mask=None, bias=None, scale=None, softcap=None, chunk_size=512
 ):
     """What `scaled_dot_product_attention` computes, without ever holding all the scores.
 
@@ -202,7 +203,7 @@ def chunked_attention(
     need no more: the scores are computed again, chunk by chunk. Chunks that a block of queries may
     not attend to are not visited; a `qkvlib.patterns.Pattern` knows which ones these are, and is
     asked for one chunk at a time.
-    chunk_size: how many queries a block has, and how many keys a chunk.
+    chunk_size: how many keys a chunk has; a block has half as many queries.
     mask, bias, scale, softcap and errors: as in `scaled_dot_product_attention`.
 
     There is no second derivative.
@@ -224,62 +225,88 @@ def chunked_attention(
     softcap = _checks.check_softcap(softcap, limits)
     _chunk(mask, bias, shape, query, range(0), range(0))  # mask and bias must fit
     lead = torch.broadcast_shapes(shape[:-2], value.shape[:-2])
-    query, key, value = (x.expand(*lead, *x.shape[-2:]) for x in (query, key, value))
-    output, _ = _Chunked.apply(query, key, value, bias, mask, shape, scale, softcap, chunk_size)
-    return output
+    dtype = product_dtype(query)
+    query, key, value = (x.to(dtype).expand(*lead, *x.shape[-2:]) for x in (query, key, value))
+    if bias is None and softcap is None:
+        flat = 1, math.prod(lead)
+        heads = [x.reshape(*flat, *x.shape[-2:]) for x in (query, key, value)]
+        if _fused_keeps_no_scores(*heads, mask):
+            output = _fused(*heads, mask, scale, (*flat, *shape[-2:]), dropout=0.0)
+            return output.reshape(*lead, *output.shape[-2:])
+    with without_autocast(query):
+        output, _ = _Chunked.apply(query, key, value, bias, mask, shape, scale, softcap, chunk_size)
+    return output.to(dtype)
+
+
+def _fused_keeps_no_scores(query, key, value, mask):
+    """Whether torch has a fused kernel for these that needs neither the scores nor a mask."""
+    is_causal = mask is patterns.causal and query.shape[-2] == key.shape[-2]
+    if not (mask is None or is_causal):
+        return False
+    if query.device.type == "cuda":
+        asked = cuda.SDPAParams(query, key, value, None, 0.0, is_causal, False)
+        return cuda.can_use_flash_attention(asked) or cuda.can_use_efficient_attention(asked)
+    fits = query.shape[-1] == value.shape[-1] and all(
+        x.numel() and x.stride(-1) == 1 for x in (query, key, value)
+    )
+    return fits and query.device.type == "cpu" and cuda.flash_sdp_enabled()
 
 
 class _Chunked(torch.autograd.Function):
     """Chunked attention that keeps no scores: the backward pass computes them once more."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(query, key, value, bias, mask, shape, scale, softcap, chunk_size):
         """The output, and for each query the logarithm of its sum of exp(score)."""
-        output = value.new_empty(*query.shape[:-1], value.shape[-1])
-        log_total = query.new_empty(*query.shape[:-1], 1, dtype=working_dtype(query))
+        blocks = []
         for rows, chunks in _visited(mask, bias, shape, query, chunk_size):
-            nothing = torch.full_like(_rows(log_total, rows), -math.inf)
             read = _read(_rows(query, rows), key, value, chunks, scale, softcap)
-            _rows(output, rows)[:], _rows(log_total, rows)[:] = _online_softmax(read, nothing)
-        return output, log_total
+            blocks.append(_online_softmax(read, _rows(query, rows), value))
+        return tuple(torch.cat(parts, dim=-2) for parts in zip(*blocks))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         query, key, value, bias, ctx.mask, *ctx.options = inputs
-        ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(query, key, value, bias, *output)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, of_output, _):
+    def backward(ctx, of_output, of_log_total):
         """Through average, softmax and product, as in `attention_weights(...) @ value`."""
         query, key, value, bias, output, log_total = ctx.saved_tensors
         shape, scale, softcap, chunk_size = ctx.options
-        of_output = working(of_output)
-        of_query, of_key, of_value = (
-            torch.zeros_like(x, dtype=of_output.dtype) for x in (query, key, value)
+        inputs = query, key, value, bias
+        of_query, of_key, of_value, of_bias = (
+            _zeros_like(x, [*inputs, of_output]) if needed else None
+            for x, needed in zip(inputs, (True, True, True, ctx.needs_input_grad[3]))
         )
-        of_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
-        average = (of_output * output).sum(-1, keepdim=True)  # of_weights, averaged by the weights
-        for rows, chunks in _visited(ctx.mask, bias, shape, query, chunk_size):
-            q, g = working(_rows(query, rows)), _rows(of_output, rows)
-            for keys, allowed, some_bias in chunks:
-                k, v = (_readable(x, keys, allowed) for x in (key, value))
-                capped = attention_scores(q, k, scale=scale, softcap=softcap)
-                scores = _biased_and_masked(capped, some_bias, allowed)
-                weights = torch.exp(scores - _rows(log_total, rows))
-                of_scores = weights * (g @ v.mT - _rows(average, rows))
-                if of_bias is not None:
-                    _add_to_bias(of_bias, rows, keys, of_scores)
-                if softcap is not None:
-                    of_scores = of_scores * (1 - (capped / softcap).square())
-                _rows(of_query, rows).add_(of_scores @ k, alpha=scale)
-                _rows(of_key, keys).add_(of_scores.mT @ q, alpha=scale)
-                _rows(of_value, keys).add_(weights.mT @ g)
-        of_inputs = (
-            of.to(x.dtype) for of, x in ((of_query, query), (of_key, key), (of_value, value))
-        )
-        return *of_inputs, of_bias, None, None, None, None, None
+        # the gradients of a query's weights, averaged by these weights
+        average = (of_output * output).sum(-1, keepdim=True) - of_log_total
+        with without_autocast(of_output):
+            for rows, chunks in _visited(ctx.mask, bias, shape, query, chunk_size):
+                q, g = working(_rows(query, rows)), _rows(of_output, rows)
+                for keys, allowed, some_bias in chunks:
+                    k, v = (_readable(x, keys, allowed) for x in (key, value))
+                    capped = attention_scores(q, k, scale=scale, softcap=softcap)
+                    scores = _biased_and_masked(capped, some_bias, allowed)
+                    weights = torch.exp(scores - _rows(log_total, rows))
+                    of_scores = weights * (g @ v.mT - _rows(average, rows))
+                    if of_bias is not None:
+                        _add_to_bias(of_bias, rows, keys, of_scores)
+                    if softcap is not None:
+                        of_scores = of_scores * (1 - (capped / softcap).square())
+                    _rows(of_query, rows).add_(of_scores @ k, alpha=scale)
+                    _rows(of_key, keys).add_(of_scores.mT @ q, alpha=scale)
+                    _rows(of_value, keys).add_(weights.mT @ g)
+        return of_query, of_key, of_value, of_bias, *[None] * 5
+
+
+def _zeros_like(x, others):
+    """Where to add the gradients of `x` up; under vmap batched as soon as one of `others` is."""
+    dtype = working_dtype(x)
+    zero = sum(other.new_zeros((), dtype=dtype) for other in others if other is not None)
+    return torch.zeros_like(x, dtype=dtype) + zero
 
 
 def _visited(mask, bias, shape, query, chunk_size):
@@ -336,7 +363,7 @@ def _add_to_bias(of_bias, rows, keys, of_scores):
     part += of_scores.sum_to_size(part.shape)
 
 
-def _online_softmax(chunks, top):
+def _online_softmax(chunks, query, value):
     """softmax(scores) @ value, with scores and values coming in chunks `(scores, value)`.
 
     `total` and `output` are the sums over all keys so far of exp(score - top) and of
@@ -345,7 +372,9 @@ def _online_softmax(chunks, top):
     Also returns the logarithm of each row's sum of exp(score); +inf for a row that read nothing,
     which makes its weights exp(score - inf) = 0.
     """
-    total, output = torch.zeros_like(top), 0.0
+    query, value = working(query[..., :1]), working(value[..., :1, :])
+    top, total = torch.full_like(query, -math.inf), torch.zeros_like(query)
+    output = torch.zeros_like(value)
     for scores, value in chunks:
         old, top = top, torch.maximum(top, scores.amax(-1, keepdim=True))
         shift = top.masked_fill(top == -math.inf, 0.0)
