@@ -1,8 +1,8 @@
 """What the torch twin asks of its tensors."""
 
-import numpy as np
 from contextlib import nullcontext
 
+import numpy as np
 import torch
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
