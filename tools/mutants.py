@@ -20,8 +20,11 @@ from pathlib import Path
 SCORE = Path("qkvlib", "book", "mutants.json")
 REASONS = Path("tests", "survivors.toml")
 TWINS = ("numpy", "torch")
+# What these would notice the quicker tests notice too, and a mutant that lives runs them all.
+SLOW = [f"tests/test_{name}.py" for name in ("claims", "example", "experiments", "mistakes")]
+SLOW += [f"tests/test_{name}.py" for name in ("diagnostics", "pretrained", "plots", "smollm2")]
 NOTICED = {"killed", "timeout", "segfault", "suspicious"}
-LEFT_OUT = ("tests/project/", "tests/benchmarks/")
+LEFT_OUT = ("tests/project/", "tests/benchmarks/", *SLOW)
 
 CONFIG = """
 
