@@ -14,7 +14,7 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
 
-from qkvlib.book import claims
+from qkvlib.book import claims, mistakes_table
 from run import QUIET
 from tools import api_page
 
@@ -30,8 +30,8 @@ def main(names):
     for path in [Path(name).resolve() for name in names] or notebooks:
         print(path.relative_to(ROOT).as_posix(), flush=True)
         refresh(path)
-    for name, text in generated_pages(allow_missing=bool(names)).items():
-        (CHAPTERS / name).write_text(text, encoding="utf-8", newline="\n")
+    for path, text in generated(allow_missing=bool(names)).items():
+        path.write_text(text, encoding="utf-8", newline="\n")
     PICTURE.write_bytes(picture(notebooks))
 
 
@@ -73,14 +73,15 @@ def clean(notebook):
                 ]
 
 
-def generated_pages(*, allow_missing=False):
-    """The pages made from code and stored outputs: file name to text.
+def generated(*, allow_missing=False):
+    """The files made from code and stored outputs: path to text.
 
     allow_missing: accept claims that no notebook has settled yet
     """
     return {
-        "claims.md": claims.render_page(CHAPTERS, allow_missing=allow_missing),
-        "api.md": api_page.render(),
+        CHAPTERS / "claims.md": claims.render_page(CHAPTERS, allow_missing=allow_missing),
+        CHAPTERS / "api.md": api_page.render(),
+        mistakes_table.FILE: mistakes_table.render(),
     }
 
 

@@ -11,7 +11,7 @@ from tools.refresh import (
     ROOT,
     all_notebooks,
     clean,
-    generated_pages,
+    generated,
     picture,
     refresh,
 )
@@ -30,9 +30,9 @@ def test_a_second_refresh_changes_nothing(name, tmp_path):
     assert copy.read_bytes() == first
 
 
-def test_the_generated_pages_are_what_refresh_writes():
-    for name, text in generated_pages().items():
-        assert (CHAPTERS / name).read_text(encoding="utf-8") == text, name
+def test_the_generated_files_are_what_refresh_writes():
+    for path, text in generated().items():
+        assert path.read_text(encoding="utf-8") == text, path
 
 
 def test_the_picture_of_the_readme_is_the_stored_one():
