@@ -477,13 +477,11 @@ def check_rotation(x, cos, sin, pairing):
     fits = len(cos) in (2, len(x)) and all(
         got in (1, size) for got, size in zip(cos[::-1], wanted[::-1], strict=False)
     )
-    if not fits or len(cos) > len(x) or cos[-1:] != wanted[-1:]:
-        missing = len(cos) == len(x) - 1 and len(cos) > 1
-        hint = "the head axis is missing: write cos[:, None] and sin[:, None]"
+    if not fits or len(cos) > len(x) or cos[-1] != wanted[-1]:
         raise ValueError(
             f"cos and sin must have 2 axes (n, d_k // 2) = {wanted[-2:]} or as many as x {x}, each "
-            f"as long as in {wanted} or 1, got shape {cos}; "
-            f"{hint if missing else 'they are made by rotary_angles(positions, d_k)'}"
+            f"as long as in {wanted} or 1, got shape {cos}; rotary_angles(positions, d_k) makes "
+            "them, and where the head axis is missing write cos[:, None] and sin[:, None]"
         )
 
 

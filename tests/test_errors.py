@@ -430,7 +430,7 @@ SHAPES = {
         rotation(x=zeros(3, 3, 4, 6), cos=zeros(3, 4, 3), sin=zeros(3, 4, 3)),
         "cos and sin",
         "(3, 4, 3)",
-        "head axis is missing: write cos[:, None] and sin[:, None]",
+        "where the head axis is missing write cos[:, None] and sin[:, None]",
     ),
     "angles that would enlarge x": (
         rotation(x=zeros(1, 3, 4, 6), cos=zeros(2, 1, 4, 3), sin=zeros(2, 1, 4, 3)),
@@ -1011,7 +1011,8 @@ def test_one_dtype_throughout(backend, other):
 def test_what_a_layer_reads_must_be_a_floating_array(backend, x):
     x = backend.array(x) if isinstance(x, np.ndarray) else x
     block = backend.lib.TransformerBlock(12, 3)
-    for layer in (call(backend, mha()), call(backend, feed_forward()), block, block.attention_norm):
+    made = [call(backend, what) for what in (mha(), feed_forward(), swiglu())]
+    for layer in (*made, block, block.attention_norm, backend.lib.RMSNorm(12)):
         for read in (layer, getattr(layer, "attention_weights", layer)):
             with pytest.raises(TypeError, match=r"^x must be .*, got .*(list|int64)"):
                 read(x)
@@ -1030,7 +1031,9 @@ def test_what_a_layer_reads_must_be_as_wide_as_it_expects(backend):
     with pytest.raises(ValueError, match=r"x must hold at least one token, got shape \(2, 0, 12\)"):
         layer(backend.array(zeros(2, 0, 12)))
     norm = ("LayerNorm.from_weights", {"weight": zeros(12), "bias": zeros(12)})
-    for row_by_row in (call(backend, feed_forward()), call(backend, norm)):
+    rms_norm = ("RMSNorm.from_weights", {"weight": zeros(12)})
+    for what in (feed_forward(), swiglu(), norm, rms_norm):
+        row_by_row = call(backend, what)
         assert tuple(row_by_row(backend.array(zeros(12))).shape) == (12,)
         assert tuple(row_by_row(backend.array(zeros(0, 12))).shape) == (0, 12)
         for shape in ((11,), (4, 1)):
