@@ -169,7 +169,7 @@ def chunked_attention(
     """
     check_floating(query=query, key=key, value=value)
     shape = _checks.check_query_key(query.shape, key.shape)
-    _checks.check_value(shape, value.shape)
+    lead = _checks.check_value(shape, value.shape)
     chunk_size = _checks.check_count("chunk_size", chunk_size)
     limits = np.finfo(working_dtype(query))
     options = {
@@ -177,7 +177,6 @@ def chunked_attention(
         "softcap": _checks.check_softcap(softcap, limits),
     }
     _chunk(mask, bias, shape, query, range(0), range(0))  # mask and bias must fit
-    lead = np.broadcast_shapes(shape[:-2], value.shape[:-2])
     output = np.empty((*lead, shape[-2], value.shape[-1]), query.dtype.type)
 
     def blocks():

@@ -206,7 +206,10 @@ def chunked_attention(
     chunk_size: how many keys a chunk has; a block has half as many queries.
     mask, bias, scale, softcap and errors: as in `scaled_dot_product_attention`.
 
-    There is no second derivative.
+    Without bias, softcap and mask (or with `causal` for as many queries as keys) torch's fused
+    kernel does it, where there is one that fits. (Some kernels have no second derivative:
+    `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)` keeps them out. The second derivative needs
+    the memory of all the scores; forward-mode derivatives there are none.)
 
     Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", algorithm 3;
     Rabe and Staats 2021, "Self-attention Does Not Need O(n^2) Memory"; Dao et al. 2022,
@@ -218,20 +221,19 @@ def chunked_attention(
     """
     check_floating(query=query, key=key, value=value)
     shape = _checks.check_query_key(shape_of(query), shape_of(key))
-    _checks.check_value(shape, shape_of(value))
+    lead = _checks.check_value(shape, shape_of(value))
     chunk_size = _checks.check_count("chunk_size", chunk_size)
     limits = torch.finfo(working_dtype(query))
     scale = _checks.resolve_scale(scale, query.shape[-1], limits)
     softcap = _checks.check_softcap(softcap, limits)
     _chunk(mask, bias, shape, query, range(0), range(0))  # mask and bias must fit
-    lead = torch.broadcast_shapes(shape[:-2], value.shape[:-2])
     dtype = product_dtype(query)
     query, key, value = (x.to(dtype).expand(*lead, *x.shape[-2:]) for x in (query, key, value))
     if bias is None and softcap is None:
         flat = 1, math.prod(lead)
         heads = [x.reshape(*flat, *x.shape[-2:]) for x in (query, key, value)]
         if _fused_keeps_no_scores(*heads, mask):
-            output = _fused(*heads, mask, scale, (*flat, *shape[-2:]), dropout=0.0)
+            output = _fused(*heads, mask, scale, (*flat, *shape[-2:]), flat, dropout=0.0)
             return output.reshape(*lead, *output.shape[-2:])
     with without_autocast(query):
         output, _ = _Chunked.apply(query, key, value, bias, mask, shape, scale, softcap, chunk_size)
