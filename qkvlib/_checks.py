@@ -409,12 +409,17 @@ def check_sources(x, source, value_source, d_model, d_source):
         )
 
 
+def _kind(x):
+    """The class of `x` and the module it is of, which tells the twins apart."""
+    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+
+
 def check_cache(cache, kind, source, value_source):
     """A cache must be a `kind`, and holds keys and values of x itself, not of a source."""
     if not isinstance(cache, kind):
         raise TypeError(
             f"cache must be a {kind.__module__.rpartition('.')[0]}.{kind.__name__}, "
-            f"got {type(cache).__name__}; make one with KeyValueCache()"
+            f"got {_kind(cache)}; make one with KeyValueCache()"
         )
     if source is not None or value_source is not None:
         raise ValueError(
@@ -721,7 +726,7 @@ def check_block_caches(cache, kind, num_blocks):
     for one in cache:
         if not isinstance(one, kind):
             raise TypeError(
-                f"cache must hold one {name} for each block, got {type(one).__name__}; "
+                f"cache must hold one {name} for each block, got {_kind(one)}; "
                 "make one with decoder.new_cache()"
             )
     if len(cache) != num_blocks:

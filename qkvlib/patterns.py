@@ -23,6 +23,7 @@ long texts never visits the others:
 
 import operator
 from functools import cache, wraps
+from inspect import signature
 from typing import NamedTuple
 
 import numpy as np
@@ -407,8 +408,12 @@ causal._made = "causal"  # a copy of it is itself: the fused kernel knows it by 
 def _remembered(make):
     """The patterns that `make` makes remember how they were made."""
 
+    parameters = signature(make)
+
     @wraps(make)
-    def remembering(*args):
+    def remembering(*args, **named):
+        if named:
+            args = parameters.bind(*args, **named).args
         pattern = make(*args)
         pattern._made = remembering, args
         return pattern

@@ -472,6 +472,23 @@ def test_a_pattern_tells_how_it_was_made(generator):
         assert repr(pattern) == expected
 
 
+def test_what_makes_a_pattern_may_be_said_by_name():
+    for named, pattern in (
+        (window(w=3), window(3)),
+        (dilated(step=3, w=2), dilated(2, 3)),
+        (dilated(2, step=3), dilated(2, 3)),
+        (strided(s=3), strided(3)),
+        (blocks(size=4), blocks(4)),
+        (global_tokens(g=2), global_tokens(2)),
+        (prefix(p=2), prefix(2)),
+        (documents(ids=TEXTS), documents(TEXTS)),
+    ):
+        assert repr(named) == repr(stored(named)) == repr(pattern)
+        np.testing.assert_array_equal(named.array(4, 7), pattern.array(4, 7))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'step'"):
+        window(3, step=2)
+
+
 def test_a_copy_shares_no_array(generator):
     array = generator.random((4, 5)) < 0.5
     pattern = causal & array

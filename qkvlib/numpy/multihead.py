@@ -149,6 +149,8 @@ class KeyValueCache:
     def truncate(self, length):
         """Forget all but the first `length` tokens."""
         self._length = _checks.check_length(length, self._length)
+        if not length:  # as new: whatever comes next may have another shape
+            self._keys = self._values = None
 
 
 def _joined(rows, filled, new):
