@@ -323,3 +323,15 @@ def test_without_gradients_a_cache_may_be_read_under_inference_mode(generator):
         found = [mha(p, mask=causal, cache=cache) for p in pieces(x, [3, 1, 4])]
     found.append(mha(x[:, 8:], mask=causal, cache=cache).detach())
     assert_near(torch.cat(found, dim=1), back(mha(x, mask=causal)))
+
+
+@needs_torch
+def test_a_compiled_layer_reads_on(generator):
+    """As one graph, whatever the numbers of queries and keys: here they change at each step."""
+    twin = BACKENDS[-1]
+    mha = layer(twin)
+    compiled = torch.compile(mha, backend="eager", fullgraph=True)
+    x = twin.array(generator.normal(size=(2, 10, 12)))
+    with torch.no_grad():
+        assert_near(read(twin, compiled, x, [3, 1, 6], causal), back(mha(x, mask=causal)))
+        assert_near(compiled(x[:, :7], mask=causal), back(mha(x[:, :7], mask=causal)))

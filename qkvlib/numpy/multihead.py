@@ -280,7 +280,7 @@ class MultiHeadAttention:
         query, key, value = self._heads(x, source, value_source, cache)
         try:
             heads = scaled_dot_product_attention(query, key, value, mask=mask, bias=bias)
-        except Exception:
+        except BaseException:
             if cache is not None:
                 cache.truncate(len(cache) - x.shape[-2])
             raise

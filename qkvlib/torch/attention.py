@@ -171,8 +171,10 @@ def _fused(query, key, value, mask, scale, shape, lead, dropout):
     A row of False would be NaN in some kernels: it is opened first and zeroed afterwards.
     On the CPU the kernels round half types on the way: they are given float32.
     """
-    is_causal = mask is patterns.causal and shape[-2] == shape[-1]
-    allowed = None if is_causal else allowed_pairs(mask, None, shape, query)
+    if mask is patterns.causal and shape[-2] == shape[-1]:  # what the kernel means by causal
+        allowed, is_causal = None, True
+    else:
+        allowed, is_causal = allowed_pairs(mask, None, shape, query), False
     nothing = None if allowed is None else ~allowed.any(dim=-1, keepdim=True)
     key, value = without_unreachable(key, allowed), without_unreachable(value, allowed)
     inputs = (query, key, value)

@@ -9,7 +9,14 @@ from torch import nn
 
 from qkvlib import _checks, _minilm, _smollm2
 from qkvlib.patterns import causal
-from qkvlib.torch._tensors import check_devices, check_floating, check_whole, shape_of, values
+from qkvlib.torch._tensors import (
+    check_devices,
+    check_floating,
+    check_whole,
+    from_array,
+    shape_of,
+    values,
+)
 from qkvlib.torch.blocks import FeedForward, LayerNorm, RMSNorm, SwiGLU, TransformerBlock
 from qkvlib.torch.masks import causal_mask, mask_tensor
 from qkvlib.torch.multihead import KeyValueCache, MultiHeadAttention, project
@@ -238,7 +245,5 @@ def _turn(x, positions, base):
 
 
 def _tensor(weight):
-    """A tensor of a NumPy array that may be read-only, of any byte order and any strides."""
-    if isinstance(weight, np.ndarray):
-        weight = np.array(weight, weight.dtype.newbyteorder("="), order="C")
-    return torch.as_tensor(weight)
+    """A tensor of a NumPy array, or a tensor as it is."""
+    return from_array(weight) if isinstance(weight, np.ndarray) else torch.as_tensor(weight)

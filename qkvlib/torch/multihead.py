@@ -394,7 +394,7 @@ class MultiHeadAttention(nn.Module):
         try:
             dropout = self.dropout if self.training else 0.0
             heads = attend(query, key, value, mask, bias, dropout=dropout)
-        except Exception:
+        except BaseException:
             if cache is not None:
                 cache.truncate(len(cache) - x.shape[-2])
             raise
