@@ -394,6 +394,16 @@ def gradients(function, inputs, bias, **options):
 
 
 @needs_torch
+def test_gradients_at_large_scores_that_are_alike():
+    """Whole numbers, so that no score is rounded: each key has the same weight, 1 in 3."""
+    query, key = torch.full((2, 4), 1000.0), torch.full((3, 4), 1000.0)
+    value = torch.tensor([[1.0], [2.0], [4.0]], requires_grad=True)
+    found = BACKENDS[-1].lib.chunked_attention(query, key, value, mask=window(9), chunk_size=2)
+    (of_value,) = torch.autograd.grad(found.sum(), value)
+    assert_near(of_value, np.full((3, 1), 2 / 3))
+
+
+@needs_torch
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("mask", [*MASKS.values(), causal], ids=[*MASKS, "causal"])
 def test_gradients_are_those_of_the_weights(mask, options):

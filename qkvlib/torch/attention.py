@@ -238,7 +238,9 @@ def chunked_attention(
             output = _fused(*heads, mask, scale, (*flat, *shape[-2:]), flat, dropout=0.0)
             return output.reshape(*lead, *output.shape[-2:])
     with without_autocast(query):
-        output, _ = _Chunked.apply(query, key, value, bias, mask, shape, scale, softcap, chunk_size)
+        output, *_ = _Chunked.apply(
+            query, key, value, bias, mask, shape, scale, softcap, chunk_size
+        )
     return output.to(dtype)
 
 
@@ -263,7 +265,7 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def forward(query, key, value, bias, mask, shape, scale, softcap, chunk_size):
-        """The output, and for each query the logarithm of its sum of exp(score)."""
+        """The output, and for each query log(sum of exp(score - top)) and its highest score, top."""
         blocks = []
         for rows, chunks in _visited(mask, bias, shape, query, chunk_size):
             read = _read(_rows(query, rows), key, value, chunks, scale, softcap)
@@ -273,12 +275,13 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         query, key, value, bias, ctx.mask, *ctx.options = inputs
+        ctx.mark_non_differentiable(output[2])  # which shift is taken makes no difference
         ctx.save_for_backward(query, key, value, bias, *output)
 
     @staticmethod
-    def backward(ctx, of_output, of_log_total):
+    def backward(ctx, of_output, of_log_total, _):
         """Through average, softmax and product, as in `attention_weights(...) @ value`."""
-        query, key, value, bias, output, log_total = ctx.saved_tensors
+        query, key, value, bias, output, log_total, top = ctx.saved_tensors
         shape, scale, softcap, chunk_size = ctx.options
         inputs = query, key, value, bias
         of_query, of_key, of_value, of_bias = (
@@ -294,7 +297,7 @@ class _Chunked(torch.autograd.Function):
                     k, v = (_readable(x, keys, allowed) for x in (key, value))
                     capped = attention_scores(q, k, scale=scale, softcap=softcap)
                     scores = _biased_and_masked(capped, some_bias, allowed)
-                    weights = torch.exp(scores - _rows(log_total, rows))
+                    weights = torch.exp(scores - _rows(top, rows) - _rows(log_total, rows))
                     of_scores = weights * (g @ v.mT - _rows(average, rows))
                     if of_bias is not None:
                         _add_to_bias(of_bias, rows, keys, of_scores)
@@ -373,8 +376,9 @@ def _online_softmax(chunks, query, value):
     `total` and `output` are the sums over all keys so far of exp(score - top) and of
     exp(score - top) * value, where `top` is the highest score so far. When a chunk raises it, both
     are multiplied by exp(old top - new top): exp(s - old) * exp(old - new) = exp(s - new).
-    Also returns the logarithm of each row's sum of exp(score); +inf for a row that read nothing,
-    which makes its weights exp(score - inf) = 0.
+    Also returns log(total) and the last `top` of each row, which make its weights
+    exp(score - top - log(total)); added up first, they would round away the smaller one. For a row
+    that read nothing they are +inf and 0, which makes its weights exp(score - inf) = 0.
     """
     query, value = working(query[..., :1]), working(value[..., :1, :])
     top, total = torch.full_like(query, -math.inf), torch.zeros_like(query)
@@ -386,8 +390,8 @@ def _online_softmax(chunks, query, value):
         total = total * rescale + weights.sum(-1, keepdim=True)
         output = output * rescale + weights @ value
     nothing = total == 0
-    log_total = (top + total.log()).masked_fill(nothing, math.inf)
-    return output / total.masked_fill(nothing, 1.0), log_total
+    log_total = total.log().masked_fill(nothing, math.inf)
+    return output / total.masked_fill(nothing, 1.0), log_total, top.masked_fill(nothing, 0.0)
 
 
 def _with_empty_rows(scores, axis):
