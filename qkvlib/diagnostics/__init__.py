@@ -18,7 +18,8 @@ arrays and of layers that can be used alone.
 'tiny_init'
 """
 
-from qkvlib.diagnostics.doctor import CAUSES, Cause, Report, diagnose
+from qkvlib.diagnostics.causes import CAUSES, Cause
+from qkvlib.diagnostics.doctor import Report, diagnose
 from qkvlib.diagnostics.probes import gradient_norms, influence, leak, token_spread_by_depth
 from qkvlib.diagnostics.readings import (
     dead_heads,

@@ -25,13 +25,14 @@ from qkvlib.numpy import softmax
 
 
 class Examined:
-    """A layer, what goes into it, its weights, and its parameters' gradients or None.
+    """A layer, what goes in and comes out, its weights, and its parameters' gradients or None.
 
     Each reading is a number, computed when it is first asked for.
     """
 
-    def __init__(self, layer, x, weights, gradients, mask):
-        self._layer, self._x, self._mask, self._gradients = layer, x, mask, gradients
+    def __init__(self, layer, x, y, weights, gradients, mask):
+        self._layer, self._x, self._y, self._mask = layer, x, y, mask
+        self._gradients = gradients
         with probes.at_rest(layer):
             self._query, self._key, _ = layer.project_heads(x)
             self._scores = layer.attention_scores(x)
@@ -64,6 +65,10 @@ class Examined:
     @cached_property
     def token_spread(self):
         return _mean(token_spread(self._x, self._read), self._compares)
+
+    @cached_property
+    def output_spread(self):
+        return _mean(token_spread(self._y, self._read), self._compares)
 
     @cached_property
     def _read(self):
@@ -109,6 +114,11 @@ class Examined:
     @cached_property
     def nan_in_weights(self):
         return nan_share(self._weights)
+
+    @cached_property
+    def nan_in_open_rows(self):
+        """The share of NaN in the rows that may attend to something."""
+        return nan_share(as_float64("weights", self._weights)[self._choices > 0])
 
     @cached_property
     def entropy(self):
@@ -200,14 +210,33 @@ class Examined:
     @cached_property
     def leak(self):
         """The largest change of an output that may not depend on the token that was changed."""
-        open_ = probes.may_reach(self._mask, self._x)[..., self._tried]
-        return _largest(self._moved, ~open_)
+        return _largest(self._moved, self._closed)
+
+    @cached_property
+    def leak_share(self):
+        """The share of such outputs that changed at all."""
+        return _mean(self._moved > 0, self._closed)
 
     @cached_property
     def reach(self):
         """The share of the pairs with a weight in which the output does depend on the token."""
         claimed = as_float64("weights", self._weights).max(axis=-3)[..., self._tried] > 1e-3
         return _mean(self._moved > 0, claimed)
+
+    @cached_property
+    def own_queries(self):
+        """The share of the heads in which a token's own query depends on it."""
+        before, kept = as_float64("query", self._query), []
+        with probes.at_rest(self._layer):
+            for j in self._tried:
+                query, *_ = self._layer.project_heads(probes.with_another_token(self._x, j))
+                after = as_float64("query", query)
+                kept.append((after[..., j, :] == before[..., j, :]).all(axis=-1).mean())
+        return 1 - float(np.mean(kept))
+
+    @cached_property
+    def _closed(self):
+        return ~probes.may_reach(self._mask, self._x)[..., self._tried]
 
     @cached_property
     def _moved(self):

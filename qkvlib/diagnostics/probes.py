@@ -93,14 +93,6 @@ def gradient_norms(model, x, loss, mask=None):
 
     x, mask: as for the model; loss: a function of the model's output that returns one number
     -> `(layers,)`; dropout is off. Raises `TypeError` for a model that is not torch's.
-
-    >>> import torch
-    >>> from qkvlib.torch import MultiHeadAttention
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> layers = [MultiHeadAttention(8, 2, generator=generator) for _ in range(3)]
-    >>> x = torch.randn(5, 8, generator=generator)
-    >>> gradient_norms(layers, x, lambda output: output.square().mean()).shape
-    (3,)
     """
     return np.array([norm(layer.values()) for layer in gradients(model, x, loss, mask)])
 
