@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import reference
+from hypothesis import given
+from hypothesis import strategies as st
 from twins import ATTENTION, BACKENDS, assert_near, back, dtype_of, torch, weights
 
 from qkvlib.patterns import causal
@@ -172,6 +174,41 @@ def test_cross_attention_with_shared_heads(twin, generator, num_kv_heads, values
     assert_near(found, weights_, dtype=twin.computed, rounded=twin.dtype)
     found = mha.attention_scores(x, sources[0], bias=bias)
     assert_near(found, scores, dtype=twin.computed, rounded=twin.dtype)
+
+
+@st.composite
+def configurations(draw):
+    """Sizes of a layer and of what it reads, and which pairs may meet, head by head."""
+    h_kv, repeats = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    d_model, d_source, d_k, d_v, d_out = (draw(st.integers(1, 4)) for _ in range(5))
+    lead, n, n_key = draw(st.sampled_from([(), (2,)])), *(draw(st.integers(1, 4)) for _ in "nk")
+    shapes = {"W_Q": (d_model, h_kv * repeats * d_k), "W_O": (h_kv * repeats * d_v, d_out)}
+    shapes |= {"W_K": (d_source, h_kv * d_k), "W_V": (d_source, h_kv * d_v)}
+    shapes |= {name.replace("W", "b"): shape[1:] for name, shape in shapes.items()}
+    generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    scores = (*lead, h_kv * repeats, n, n_key)
+    tokens = [generator.normal(size=s) for s in ((*lead, n, d_model), (*lead, n_key, d_source))]
+    mask = generator.random(scores) < draw(st.sampled_from([0.2, 0.6, 1.0]))
+    bias = draw(st.sampled_from([None, generator.normal(size=scores)]))
+    return weights(generator, shapes), (h_kv * repeats, h_kv), tokens, mask, bias
+
+
+@given(configurations())
+def test_any_layer(configuration):
+    w, heads, (x, source), mask, bias = configuration
+    no_bias = np.zeros((1, 1, 1))
+    _, weights_, added, output = by_hand(
+        x, w, mask, np.broadcast_to(no_bias if bias is None else bias, mask.shape), *heads, source
+    )
+    for twin in BACKENDS:
+        mha = twin.lib.MultiHeadAttention.from_weights(
+            **twin.named(w), num_heads=heads[0], num_kv_heads=heads[1]
+        )
+        options = {"mask": twin.array(mask), "bias": None if bias is None else twin.array(bias)}
+        given_ = twin.arrays(x, source)
+        assert_near(mha(*given_, **options), output)
+        assert_near(mha.attention_weights(*given_, **options), weights_)
+        assert_near(mha.head_contributions(*given_, **options), added)
 
 
 def test_keys_are_made_of_x_and_values_of_what_keys_are_made_of(backend, generator):
@@ -461,6 +498,28 @@ def test_cross_attention_against_torchs_own_layer(backend, generator):
     x, source, other, mask = backend.arrays(x, source, other, mask)
     assert_near(mha(x, source, other, mask=mask), back(expected))
     assert_near(mha.attention_weights(x, source, mask=mask), back(expected_weights))
+
+
+@needs_torch
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_gradients_of_shared_heads_are_finite_differences(generator, with_bias):
+    twin = BACKENDS[-1]
+    w = twin.named(weights(generator, shared(2)))
+    x, source, bias = (
+        twin.array(generator.normal(size=s)).requires_grad_() for s in ((4, 12), (5, 10), (4, 5))
+    )
+    mask = twin.array(cross_mask()[0, 0])
+    mha = twin.lib.MultiHeadAttention.from_weights(**w, num_heads=6, num_kv_heads=2, rotate=turned)
+    parameters = dict(mha.named_parameters())
+
+    def output(x, source, bias, *given):
+        options = {"mask": mask, "bias": bias if with_bias else None}
+        return torch.func.functional_call(
+            mha, dict(zip(parameters, given)), (x, source), options
+        ).sin()
+
+    given_ = [x, source, bias, *parameters.values()]
+    assert torch.autograd.gradcheck(output, given_, fast_mode=True)
 
 
 @needs_torch

@@ -435,7 +435,7 @@ class MultiHeadAttention(nn.Module):
         """
         given = {"x": x, "source": source, "value_source": value_source}
         given = {name: a for name, a in given.items() if a is not None or name == "x"}
-        check_floating(**given, W_Q=self.W_Q)
+        check_floating(**given, W_Q=self.query.weight)
         _checks.check_sources(
             *map(shape_of, (x, source, value_source)), self.query.in_features, self.key.in_features
         )
