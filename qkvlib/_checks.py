@@ -179,6 +179,13 @@ def check_count(name, value, *, least=1):
     return value
 
 
+def check_flag(name, value):
+    """`value` must be True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return value
+
+
 def check_axis(axis, shape):
     """`axis` must name an axis of `shape`."""
     if isinstance(axis, bool) or not isinstance(axis, numbers.Integral):
@@ -517,8 +524,7 @@ def check_gradient(name, grad, wanted):
 
 def check_buckets(bidirectional, num_buckets, max_distance):
     """How many buckets each direction gets, and from where on all is one bucket."""
-    if not isinstance(bidirectional, bool):
-        raise TypeError(f"bidirectional must be True or False, got {bidirectional!r}")
+    check_flag("bidirectional", bidirectional)
     num_buckets = check_count("num_buckets", num_buckets, least=4 if bidirectional else 2)
     buckets = num_buckets // 2 if bidirectional else num_buckets
     max_distance = check_count("max_distance", max_distance)

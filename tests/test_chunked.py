@@ -543,6 +543,23 @@ def test_it_compiles_in_one_piece(mask):
     torch.compiler.reset()
 
 
+@needs_torch
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by dynamo
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+def test_compiled_it_takes_texts_of_any_length():
+    def attend(*qkv):
+        return lib_of_torch().chunked_attention(*qkv, mask=causal & window(3), chunk_size=3)
+
+    compiled = torch.compile(attend, backend="aot_eager")
+    for n in (4, 5, 9):  # from the second on torch takes the length for a variable
+        inputs = leaves(drawn((2,), n, n))
+        expected, found = attend(*inputs), compiled(*inputs)
+        torch.testing.assert_close(found, expected)
+        gradients = [torch.autograd.grad(x.cos().sum(), inputs) for x in (found, expected)]
+        torch.testing.assert_close(*gradients)
+    torch.compiler.reset()
+
+
 # ---- torch's fused kernel ------------------------------------------------------------------------
 
 FUSED = {

@@ -719,6 +719,16 @@ KINDS = {
     "both directions": (buckets(bidirectional=1), "bidirectional must be True or False", "got 1"),
     "half a bucket": (buckets(num_buckets=12.5), "num_buckets must be a whole number", "12.5"),
     "max_distance of 30.0": (buckets(max_distance=30.0), "max_distance must be a whole", "30.0"),
+    "projection_bias of text": (
+        ("MultiHeadAttention", {"d_model": 4, "num_heads": 2, "projection_bias": "no"}),
+        "projection_bias must be True or False",
+        "got 'no'",
+    ),
+    "a number of biases": (
+        ("SwiGLU", {"d_model": 4, "projection_bias": 3}),
+        "projection_bias must be True or False",
+        "got 3",
+    ),
     "half a head": (alibi(num_heads=2.5), "num_heads must be a whole number", "2.5"),
     "half a place": (alibi(offset=0.5), "offset", "whole", "0.5"),
     "half a place of distances": (distances(offset=0.5), "offset", "whole", "0.5"),
@@ -980,6 +990,19 @@ def test_arrays_with_a_will_of_their_own_are_refused_in_numpy(name, kind):
     ) as caught:
         call(BACKENDS[0], what)
     assert hint in str(caught.value)
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ["query", "scores", "x", "W_K", "bias"])
+@pytest.mark.filterwarnings("ignore:.*nested tensors:UserWarning")
+def test_tensors_that_are_not_dense_are_refused_in_torch(name):
+    twin = BACKENDS[-1]
+    for make, said in (
+        (lambda x: twin.array(x).to_sparse(), rf"got layout torch.sparse_coo; .*{name}\.to_dense"),
+        (lambda x: torch.nested.nested_tensor([twin.array(x)]), r"got a nested one; .*to_padded_t"),
+    ):
+        with pytest.raises(TypeError, match=rf"{name} must be a plain dense tensor, {said}"):
+            call(twin, with_one_changed(name, make))
 
 
 @pytest.mark.parametrize("dtype", [np.longdouble, object, "V8", "S3", "M8[s]"], ids=str)

@@ -335,6 +335,18 @@ def test_a_model_must_say_one_logit_a_token(backend, shape):
             drawn(backend, model, 1, temperature=temperature)
 
 
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_model_must_say_floating_logits_of_its_twin(backend, temperature):
+    model = Mock(spec=["new_cache", "next_logits"])
+    for logits, said in (([0.0, 1.0], "list"), (backend.array(np.array([0, 1])), "int64")):
+        model.next_logits.return_value = logits
+        tokens = backend.lib.generate(
+            model, prompt(backend, 0), max_tokens=1, temperature=temperature
+        )
+        with pytest.raises(TypeError, match=rf"next_logits\(ids, cache=cache\) must be .*{said}"):
+            next(tokens)
+
+
 def test_what_generate_asks_of_its_arguments(backend):
     model, ids = Listed(backend, LOGITS), prompt(backend, 1, 2)
     generate = backend.lib.generate

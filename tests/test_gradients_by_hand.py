@@ -522,6 +522,13 @@ def test_a_layer_that_rotates_is_refused_by_name():
         gradients.multi_head_attention_backward(np.ones((3, 4)), mha, np.ones((3, 4)))
 
 
+@pytest.mark.parametrize("wrong", [None, np.eye(4), lambda x: x], ids=["none", "array", "function"])
+def test_what_is_no_layer_is_refused(wrong):
+    said = rf"mha must be a qkvlib\.numpy\.MultiHeadAttention, got {type(wrong).__name__}; in torch"
+    with pytest.raises(TypeError, match=said):
+        gradients.multi_head_attention_backward(np.ones((3, 4)), wrong, np.ones((3, 4)))
+
+
 # ---- docstrings ----------------------------------------------------------------------------------
 
 

@@ -262,6 +262,7 @@ class SwiGLU:
     def __init__(self, d_model, d_ff=None, *, projection_bias=False, generator=None):
         d_model = _checks.check_count("d_model", d_model)
         d_ff = 8 * d_model // 3 if d_ff is None else _checks.check_count("d_ff", d_ff)
+        _checks.check_flag("projection_bias", projection_bias)
         generator = check_generator(generator)
         self.W_gate = xavier_uniform(d_model, d_ff, generator=generator)
         self.W_up = xavier_uniform(d_model, d_ff, generator=generator)

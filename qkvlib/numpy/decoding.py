@@ -93,6 +93,7 @@ def generate(model, ids, *, max_tokens, temperature=0.0, top_k=None, top_p=None,
 
 def _choose(logits, temperature, top_k, top_p, generator):
     """The id of the next token, by its logits `(vocabulary,)`."""
+    check_floating(**{"next_logits(ids, cache=cache)": logits})
     _checks.check_next_logits(logits.shape)
     if temperature == 0:
         _checks.check_greatest(logits.max(keepdims=True))

@@ -36,7 +36,7 @@ from qkvlib.numpy.attention import (
     scaled_dot_product_attention,
 )
 from qkvlib.numpy.masks import allowed_pairs, bias_array, without_unreachable
-from qkvlib.numpy.multihead import merge_heads, repeat_heads, split_heads
+from qkvlib.numpy.multihead import MultiHeadAttention, merge_heads, repeat_heads, split_heads
 
 __all__ = [
     "softmax_backward",
@@ -455,6 +455,11 @@ def multi_head_attention_backward(
     >>> grads.x.shape, grads.W_K.shape, grads.b_O
     ((3, 8), (8, 8), array([3., 3., 3., 3., 3., 3., 3., 3.]))
     """
+    if not isinstance(mha, MultiHeadAttention):
+        raise TypeError(
+            f"mha must be a qkvlib.numpy.MultiHeadAttention, got {type(mha).__name__}; "
+            "in torch autograd finds the gradients"
+        )
     if mha.rotate is not None:
         raise ValueError(
             f"mha must not rotate, got rotate={mha.rotate}, whose derivative is not known here; "

@@ -19,6 +19,12 @@ def check_tensor(name, x):
             else f"write torch.tensor({name})"
         )
         raise TypeError(f"{name} must be a torch tensor, got {kind}; {hint}")
+    if x.layout != torch.strided or x.is_nested:
+        kind = "a nested one" if x.is_nested else f"layout {x.layout}"
+        hint = (
+            f"torch.nested.to_padded_tensor({name}, 0.0)" if x.is_nested else f"{name}.to_dense()"
+        )
+        raise TypeError(f"{name} must be a plain dense tensor, got {kind}; write {hint}")
 
 
 def check_floating(**tensors):

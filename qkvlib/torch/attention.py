@@ -265,7 +265,7 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def forward(query, key, value, bias, mask, shape, scale, softcap, chunk_size):
-        """The output, and for each query log(sum of exp(score - top)) and its highest score, top."""
+        """The output, and of each query log(sum of exp(score - top)) and its highest score, top."""
         blocks = []
         for rows, chunks in _visited(mask, bias, shape, query, chunk_size):
             read = _read(_rows(query, rows), key, value, chunks, scale, softcap)
@@ -329,8 +329,8 @@ def _chunk(mask, bias, shape, query, rows, keys):
         mask = mask_block(mask, shape, query, rows, keys)
     if bias is not None:
         bias = bias_block(bias, shape, query, rows, keys)
-    allowed = allowed_pairs(mask, bias, (*shape[:-2], len(rows), len(keys)), query)
-    return keys, allowed, bias
+    sizes = (x.stop - x.start for x in (rows, keys))  # torch.compile has no len of a range
+    return keys, allowed_pairs(mask, bias, (*shape[:-2], *sizes), query), bias
 
 
 def _is_dead(allowed):

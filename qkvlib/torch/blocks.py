@@ -258,6 +258,7 @@ class SwiGLU(nn.Module):
         super().__init__()
         d_model = _checks.check_count("d_model", d_model)
         d_ff = 8 * d_model // 3 if d_ff is None else _checks.check_count("d_ff", d_ff)
+        _checks.check_flag("projection_bias", projection_bias)
         generator = check_generator(generator)
 
         def linear(fan_in, fan_out):

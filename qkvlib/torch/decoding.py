@@ -98,6 +98,7 @@ def generate(model, ids, *, max_tokens, temperature=0.0, top_k=None, top_p=None,
 
 def _choose(logits, temperature, top_k, top_p, generator):
     """The id of the next token, by its logits `(vocabulary,)`."""
+    check_floating(**{"next_logits(ids, cache=cache)": logits})
     _checks.check_next_logits(shape_of(logits))
     _checks.check_greatest(logits.amax(dim=0, keepdim=True).cpu().double().numpy())
     if temperature == 0:

@@ -226,6 +226,7 @@ class MultiHeadAttention(nn.Module):
         d_v = _checks.head_width("d_v", d_v, d_model, h)
         d_out = d_model if d_out is None else _checks.check_count("d_out", d_out)
         d_source = d_model if d_source is None else _checks.check_count("d_source", d_source)
+        _checks.check_flag("projection_bias", projection_bias)
         _checks.check_rotate(rotate)
         self.rotate = rotate
         self.dropout = _checks.check_dropout(dropout)
