@@ -19,6 +19,8 @@ def check_tensor(name, x):
             else f"write torch.tensor({name})"
         )
         raise TypeError(f"{name} must be a torch tensor, got {kind}; {hint}")
+    if torch.compiler.is_compiling():  # which may not ask for a layout
+        return
     if x.layout != torch.strided or x.is_nested:
         kind = "a nested one" if x.is_nested else f"layout {x.layout}"
         hint = (
