@@ -9,7 +9,7 @@ from twins import BACKENDS, EVERY, EXACT
 
 settings.register_profile(
     "qkvlib",
-    max_examples=100,
+    max_examples=int(os.environ.get("QKVLIB_EXAMPLES", 100)),  # fewer for each mutant
     deadline=None,  # a busy machine is no failure
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="CI" in os.environ,

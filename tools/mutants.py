@@ -72,7 +72,7 @@ def configure(project, names):
 
 
 def mutmut(project, *command):
-    environment = {**os.environ, "CI": "true", "PYTHONPATH": "."}
+    environment = {**os.environ, "CI": "true", "PYTHONPATH": ".", "QKVLIB_EXAMPLES": "20"}
     return subprocess.run(
         [sys.executable, "-m", "mutmut", *command],
         cwd=project,
