@@ -1,6 +1,7 @@
 """Reading a text piece by piece with a cache, against reading it at once."""
 
 import contextlib
+import copy
 
 import numpy as np
 import pytest
@@ -216,6 +217,25 @@ def test_a_cache_can_be_cut(backend, generator):
 
 
 # ---- what it refuses -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copied", [lambda cache: cache.copy(), copy.copy, copy.deepcopy])
+def test_a_copy_reads_on_by_itself(backend, generator, copied):
+    mha = layer(backend)
+    texts = [backend.array(generator.normal(size=(n, 12))) for n in (3, 1, 1, 1, 1)]
+    cache, alone = backend.lib.KeyValueCache(), backend.lib.KeyValueCache()
+    with without_gradients(backend):  # so that there is room for what comes next
+        for text in texts[:2]:
+            mha(text, cache=cache)
+        other = copied(cache)
+        mha(texts[2], cache=cache)
+        mha(texts[3], cache=other)
+        found = back(mha(texts[4], cache=cache))
+        for text in (*texts[:3], texts[4]):
+            expected = back(mha(text, cache=alone))
+    np.testing.assert_array_equal(found, expected)
+    assert (len(cache), len(other)) == (6, 5)
+    assert len(copied(backend.lib.KeyValueCache())) == 0
 
 
 def test_what_does_not_continue_the_cache_is_refused_and_changes_nothing(backend):

@@ -24,6 +24,8 @@ TWINS = ("numpy", "torch")
 SLOW = [f"tests/test_{name}.py" for name in ("claims", "example", "experiments", "mistakes")]
 SLOW += [f"tests/test_{name}.py" for name in ("diagnostics", "pretrained", "plots", "smollm2")]
 NOTICED = {"killed", "timeout", "segfault", "suspicious"}
+# torch.compile cannot look through mutmut's own calls.
+CHOSEN = "not compile and not trace"
 LEFT_OUT = ("tests/project/", "tests/benchmarks/", *SLOW)
 
 CONFIG = """
@@ -32,7 +34,8 @@ CONFIG = """
 source_paths = ["qkvlib"]
 only_mutate = {files}
 also_copy = {copied}
-pytest_add_cli_args = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:nbval", "-o", "addopts="]
+pytest_add_cli_args = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:nbval", "-o", "addopts=",
+  "-k", "{chosen}"]
 pytest_add_cli_args_test_selection = ["tests"]
 timeout_constant = 10.0
 """
@@ -66,7 +69,7 @@ def copy_to(project):
 def configure(project, names):
     files = [f"qkvlib/{twin}/{name}.py" for twin in TWINS for name in names]
     copied = [path.name for path in project.iterdir() if path.name not in ("qkvlib", "tests")]
-    text = CONFIG.format(files=json.dumps(files), copied=json.dumps(copied))
+    text = CONFIG.format(files=json.dumps(files), copied=json.dumps(copied), chosen=CHOSEN)
     with (project / "pyproject.toml").open("a", encoding="utf-8") as config:
         config.write(text)
 

@@ -146,6 +146,19 @@ class KeyValueCache:
         self._length += key.shape[-2]
         return self.key, self.value
 
+    def copy(self):
+        """A cache that holds the same and reads on by itself; what `copy` and `deepcopy` make."""
+        other = KeyValueCache()
+        if len(self):
+            other._length = len(self)
+            other._keys, other._values = self.key.copy(), self.value.copy()
+        return other
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo):
+        return self.copy()
+
     def truncate(self, length):
         """Forget all but the first `length` tokens."""
         self._length = _checks.check_length(length, self._length)
