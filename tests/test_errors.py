@@ -1,6 +1,7 @@
 """What does not fit is refused: which argument, what it should be, what came, what to try."""
 
 import math
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -850,7 +851,13 @@ def check(twin, what, kind, said):
     with pytest.raises(kind) as caught:
         call(twin, what)
     for words in said:
-        assert words in str(caught.value)
+        assert says(str(caught.value), words)
+
+
+def says(message, words):
+    """Whether these are in the message as whole words."""
+    pattern = re.sub(r"^(?=\w)|(?<=\w)$", r"\\b", re.escape(words))
+    return re.search(pattern, message) is not None
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -869,6 +876,54 @@ def test_a_value_that_does_not_fit(backend, name):
 def test_a_kind_that_does_not_fit(backend, name):
     what, *said = KINDS[name]
     check(backend, what, TypeError, said)
+
+
+# ---- whole numbers -------------------------------------------------------------------------------
+
+WHOLE = {
+    "xavier_uniform": {"fan_in": 2, "fan_out": 3},
+    "xavier_normal": {"fan_in": 2, "fan_out": 3},
+    "split_heads": {"x": zeros(3, 4), "num_heads": 2},
+    "repeat_heads": {"x": zeros(3, 4, 5), "repeats": 2},
+    "MultiHeadAttention": {
+        "d_model": 6,
+        "num_heads": 2,
+        "num_kv_heads": 1,
+        "d_k": 2,
+        "d_v": 2,
+        "d_out": 4,
+        "d_source": 4,
+    },
+    "MultiHeadAttention.from_weights": mha()[1],
+    "TransformerBlock": {"d_model": 6, "num_heads": 2, "d_ff": 5},
+    "FeedForward": {"d_model": 6, "d_ff": 5},
+    "SwiGLU": {"d_model": 6, "d_ff": 5},
+    "LayerNorm": {"d_model": 6},
+    "RMSNorm": {"d_model": 6},
+    "causal_mask": {"n_query": 2, "n_key": 3, "offset": 1},
+    "window_mask": {"n_query": 2, "n_key": 3, "window": 1, "offset": 1},
+    "padding_mask": {"lengths": [1], "n_key": 3},
+    "sinusoidal_positions": {"n": 2, "d_model": 4},
+    "alibi_bias": {"num_heads": 2, "n_query": 2, "n_key": 3, "offset": 1},
+    "relative_distances": {"n_query": 2, "n_key": 3, "offset": 1},
+    "relative_buckets": buckets()[1],
+    "relative_key_scores": distances()[1],
+    "rotary_angles": angles()[1],
+    "interleaved_to_half": {"d_k": 4},
+    "chunked_attention": attend(chunk_size=2)[1],
+}
+EACH_WHOLE = [
+    (function, name)
+    for function, arguments in WHOLE.items()
+    for name, x in arguments.items()
+    if isinstance(x, int) and not isinstance(x, bool)
+]
+
+
+@pytest.mark.parametrize(("function", "name"), EACH_WHOLE)
+def test_each_whole_number_is_named(backend, function, name):
+    for given, kind in (("3", "str"), (2.5, "float")):
+        check(backend, (function, WHOLE[function] | {name: given}), TypeError, [name, kind])
 
 
 # ---- the other twin's arrays, and other kinds of array -------------------------------------------
@@ -960,7 +1015,7 @@ def test_an_array_of_the_other_twin(backend, name):
     with pytest.raises(TypeError) as caught:
         call(backend, with_one_changed(name, other.array))
     message = str(caught.value)
-    assert name in message
+    assert says(message, name)
     assert any(
         kind in message
         for kind in (["numpy", "ndarray"] if backend.is_torch else ["torch", "Tensor"])
