@@ -32,8 +32,9 @@ HEAD = """\
 Two packages do the same work under the same names.
 `qkvlib.numpy` is the reference, written to be read.
 `qkvlib.torch` takes tensors on any device and has gradients.
-Two things differ: only torch's functions take a `device`, and a layer is `__call__` in NumPy and
-`forward` in torch.
+What differs: only torch's functions take a `device`; a layer is `__call__` in NumPy and `forward`
+in torch; in torch `MultiHeadAttention` also has `dropout` and can be made from other layers; and
+where torch has autograd, NumPy has {py:mod}`qkvlib.numpy.gradients`.
 After them come the modules that serve both, and those that only the chapters use.
 Shapes are written as on the page {doc}`notation`, and each entry names its source.
 """
