@@ -519,7 +519,80 @@ def test_half_precision_with_dropout_is_healthy(generator, dtype):
     assert diagnose(layer, x, mask=causal, loss=lambda y: y.square().mean()).cause == "healthy"
 
 
+@needs_torch
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_what_a_coarse_dtype_rounds_away_is_not_missed(generator, norm):
+    """In a long text a token moves an output by less than bfloat16 sees next to the residual."""
+
+    def small(*shape):
+        return torch.tensor(0.02 * generator.normal(size=shape)).bfloat16()
+
+    attention = qkvlib.torch.MultiHeadAttention.from_weights(
+        *(small(48, 48) for _ in range(4)), num_heads=4
+    )
+    block = qkvlib.torch.TransformerBlock(48, 4, norm=norm).bfloat16()
+    block.attention = attention
+    report = diagnose(block, torch.tensor(generator.normal(size=(400, 48))).bfloat16())
+    assert report.cause == "healthy"
+    assert math.isnan(report.readings["reach"][0])
+
+
+@pytest.mark.parametrize("order", ["pre", "post"])
+def test_a_layer_may_start_nearly_silent(generator, order):
+    block = TransformerBlock(48, 4, norm=order, generator=generator)
+    block.attention.W_O *= 1e-17
+    assert diagnose(block, generator.normal(size=(11, 48)), mask=causal).cause == "healthy"
+
+
 # Looks alike, is not: each is told from its neighbour by one reading.
+
+
+@pytest.mark.parametrize("name", ["W_Q", "W_V", "W_O"])
+def test_nan_in_the_weights_is_found_in_the_layer_where_it_is(generator, name):
+    layers = [MultiHeadAttention(16, 4, generator=generator) for _ in range(3)]
+    getattr(layers[1], name)[2, 3] = np.nan
+    report = diagnose(layers, generator.normal(size=(9, 16)), mask=causal)
+    assert (report.cause, report.layer) == ("nan_outside_scores", 1)
+
+
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e6])
+def test_scores_are_never_too_large_to_be_found_large(generator, size):
+    layer, x = MultiHeadAttention(48, 4, generator=generator), generator.normal(size=(16, 48))
+    assert diagnose(layer, size * x, mask=causal).cause == "huge_init"
+
+
+def test_little_weight_on_forbidden_keys_is_no_leak_elsewhere(generator):
+    class TenLess(patients.Open):
+        def closed(self, scores, mask):
+            return np.where(mask, scores, scores - 10)
+
+    layer = patients.derive(TenLess, qkvlib.numpy)(16, 4, generator=generator)
+    report = diagnose(layer, generator.normal(size=(9, 16)), mask=causal_mask(9))
+    assert report.cause == "multiplied_mask"
+
+
+@pytest.mark.parametrize("number", [0.0, 3.0])
+def test_a_text_of_nothing_is_no_fault_of_the_weights(generator, number):
+    x = np.full((9, 16), number)  # which a norm makes 0, if it is not 0
+    block = TransformerBlock(16, 4, norm="pre", generator=generator)
+    assert diagnose(block, x).cause == "collapsed_tokens"
+
+
+def test_a_mask_that_only_the_map_obeys(backend, generator):
+    sick, _ = derived(backend, patients.MapOnly, generator)
+    x, mask = some_tokens(backend, generator, 2, 9), backend.array(causal_mask(9))
+    report = diagnose(sick, x, mask=mask)
+    assert (report.cause, report.readings["weight_on_forbidden"]) == ("ignored_mask", [0.0])
+
+
+@needs_torch
+def test_dropout_without_its_switch(generator):
+    class AlwaysOn(qkvlib.torch.MultiHeadAttention):
+        def forward(self, x, *, mask=None):
+            return torch.nn.functional.dropout(super().forward(x, mask=mask), 0.1)
+
+    x = torch.tensor(generator.normal(size=(9, 16)), dtype=torch.float32)
+    assert diagnose(AlwaysOn(16, 4), x, mask=causal).cause == "dropout_left_on"
 
 
 @needs_torch

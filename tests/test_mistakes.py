@@ -438,6 +438,48 @@ def in_two_lines(x, attend, feed_forward, norm):
     return norm(x) + feed_forward(norm(x))
 
 
+@written_differently("attention", "root-of-a-numpy-integer")
+def divided_by_np_sqrt(query, key, value, *, mask=None):
+    """The product is still float32, the division is what widens it."""
+    scores = query @ key.swapaxes(-2, -1) / np.sqrt(query.shape[-1])
+    scores = np.where(allowed(mask, scores), scores, -np.inf)
+    greatest = np.maximum(scores.max(axis=-1, keepdims=True), -1e300)
+    weights = np.exp(scores - greatest)
+    return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-300) @ value
+
+
+@written_differently("attention", "softmax-over-everything")
+def with_one_sum(query, key, value, *, mask=None):
+    """Over the texts of a batch too."""
+    scores = query @ key.swapaxes(-2, -1) / math.sqrt(query.shape[-1])
+    weights = np.exp(np.where(allowed(mask, scores), scores, -np.inf))
+    return weights / weights.sum() @ value
+
+
+@written_differently("causal mask", "future-open-past-closed")
+def triu_of_ones(n_query, n_key):
+    """And from the first key on: right for torch.nn.MultiheadAttention, without a cache."""
+    return np.triu(np.ones((n_query, n_key), bool), k=1)
+
+
+@written_differently("causal mask", "upper-triangle")
+def triu_with_the_diagonal(n_query, n_key):
+    return np.triu(np.ones((n_query, n_key), bool))
+
+
+@written_differently("window mask", "window-one-too-wide")
+def band(n_query, n_key, *, window):
+    """And from the first key on."""
+    return np.abs(np.arange(n_query)[:, None] - np.arange(n_key)) <= window
+
+
+@written_differently("layer norm", "unbiased-variance")
+def as_annotated(x, weight=None, bias=None, eps=1e-5):
+    """With eps outside the root too."""
+    y = (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True, ddof=1) + eps)
+    return y * (1 if weight is None else weight) + (0 if bias is None else bias)
+
+
 @written_differently("rotary positions", "halves-for-neighbours")
 def as_in_llama(x, positions):
     d = x.shape[-1]

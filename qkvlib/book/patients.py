@@ -164,6 +164,19 @@ class Dropped(Open):
         return super().weights(scores, mask) * self.xp.asarray(kept) / 0.9
 
 
+class MapOnly(Open):
+    def forward(self, x, *, mask=None, bias=None, cache=None):
+        return super().forward(x)
+
+
+class LeftOn(Open):
+    lottery = np.random.default_rng(0)
+
+    def merge(self, heads):
+        kept = self.lottery.random(tuple(heads.shape)) < 0.9
+        return super().merge(self.xp.where(self.xp.asarray(kept), heads / 0.9, 0.0))
+
+
 def norm_over_tokens(x):
     """A norm over the wrong axis."""
     centred = x - x.mean(-2, keepdims=True)

@@ -275,7 +275,7 @@ class Ward:
         return self.ill(patients.Multiplied, masks=self.closing)
 
     def ignored_mask(self):
-        return self.ill(patients.Ignored, masks=self.closing)
+        return self.ill(patients.Ignored, patients.MapOnly, masks=self.closing)
 
     closing = ("causal", "window", "padding", "both")
 
@@ -295,6 +295,19 @@ class Ward:
         self.dtype = "float16"
         self.sizes(d_k=(8, 128))
         return self.ill(patients.HalfPrecision, start=self.xavier, size=128.0, order="post")
+
+    def nan_outside_scores(self):
+        def attention():
+            weights = self.weights()
+            poisoned = weights[self.one_of(*weights)]
+            row = self.generator.integers(self.d_model)
+            poisoned[row, self.generator.integers(self.d_model)] = self.one_of(np.nan, np.inf)
+            return self.attention(weights)
+
+        return self.patient(attention)
+
+    def dropout_left_on(self):
+        return self.ill(patients.LeftOn)
 
     def dropout_in_weights(self):
         return self.ill(patients.Dropped)

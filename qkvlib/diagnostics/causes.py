@@ -118,6 +118,16 @@ CAUSES = {
         "NaN or infinity in the scores, before softmax",
         "scale the query before the product, compute scores in float32, look at the size of x",
     ),
+    "nan_outside_scores": Cause(
+        "numbers go wrong before the scores or after the weights, not in between",
+        "NaN or infinity in q, k or v, or in the output of weights without any",
+        "look for NaN in the weight matrices, and for values that leave the range of their dtype",
+    ),
+    "dropout_left_on": Cause(
+        "dropout is at work in a model that is not being trained",
+        "outputs of two calls differ, though all modules are in evaluation mode",
+        "F.dropout(x, p, training=self.training), or nn.Dropout",
+    ),
     "dropout_in_weights": Cause(
         "the weights that are returned have been through dropout",
         "weights differ from call to call, some are above 1",
@@ -125,7 +135,7 @@ CAUSES = {
     ),
     "ignored_mask": Cause(
         "the mask changes nothing: padding or the future is read like the rest",
-        "weights with and without the mask are the same",
+        "weights, or outputs, with and without the mask are the same",
         "pass the mask on to the scores",
     ),
     "mask_on_wrong_axis": Cause(

@@ -17,8 +17,9 @@ __all__ = ["Report", "diagnose"]
 # With each limit what was measured on both sides of it, lowest to highest, before training, on 300
 # healthy models and 80 with each cause, drawn as `qkvlib.book.ward` draws them.
 
-NOISE = 0.01
-"""Weight on forbidden keys: healthy 0, sick 0.04 to 1."""
+NOISE = 1e-6
+"""Weight on forbidden keys: healthy 0, sick 0.04 to 1 (1e-4 where 10 is subtracted). What is less
+moves no output by as much as a leak does."""
 
 SUMS = 2e-3
 """Error of a row sum: healthy 4e-7 (4e-4 where weights are float16), sick 4e-3 to 6."""
@@ -68,19 +69,24 @@ GREY = 0.99
 
 BROKEN = {
     "inverted_mask": lambda s: s.weight_on_allowed < NOISE < s.weight_on_forbidden,
+    "nan_outside_scores": lambda s: s.nan_outside_scores,
     "score_overflow": lambda s: s.nan_in_scores > 0 or s.score_behind_nan > TALL,
     "softmax_twice": lambda s: s.is_softmax_twice,
     "empty_row_nan": lambda s: s.nan_in_weights > 0,
     "mask_on_wrong_axis": lambda s: s.weight_on_forbidden > NOISE and s.keeps_swapped_mask,
-    "ignored_mask": lambda s: s.weight_on_forbidden > NOISE and s.effect_of_mask < SAME,
+    "ignored_mask": lambda s: (
+        (s.weight_on_forbidden > NOISE and s.effect_of_mask < SAME)
+        or (s.leak > LEAK and s.is_deaf_to_mask)
+    ),
     "multiplied_mask": lambda s: s.weight_on_forbidden > NOISE,
     "finite_mask": lambda s: s.weight_in_empty_rows > NOISE,
     "dropout_in_weights": lambda s: s.varies > SAME,
+    "dropout_left_on": lambda s: s.unrest > LEAK,
     "wrong_softmax_axis": lambda s: s.row_sums[1] > 1 + SUMS or s.full_row_error > SUMS,
     "mask_after_softmax": lambda s: s.row_sums[0] < 1 - SUMS,
-    "zero_saddle": lambda s: s.query_rms == s.key_rms == 0,
-    "zero_projection": lambda s: s.query_rms == 0 or s.key_rms == 0,
-    "score_underflow": lambda s: s.score_range == 0,
+    "zero_saddle": lambda s: s.query_rms == s.key_rms == 0 and not s.token_spread < ALIKE,
+    "zero_projection": lambda s: (s.query_rms == 0) != (s.key_rms == 0),
+    "score_underflow": lambda s: s.score_range == 0 < s.size,
 }
 """Signs in scores and weights that no right layer shows, trained or not."""
 

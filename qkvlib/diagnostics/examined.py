@@ -14,6 +14,7 @@ from qkvlib.diagnostics.readings import (
     nan_share,
     normalized_entropy,
     rms,
+    rounding,
     row_sums,
     score_range,
     score_scale,
@@ -34,7 +35,7 @@ class Examined:
         self._layer, self._x, self._y, self._mask = layer, x, y, mask
         self._gradients = gradients
         with probes.at_rest(layer):
-            self._query, self._key, _ = layer.project_heads(x)
+            self._parts = self._query, self._key, _ = layer.project_heads(x)
             self._scores = layer.attention_scores(x)
         self._weights = weights
         self._allowed = allowed_pairs(mask, weights)
@@ -107,9 +108,18 @@ class Examined:
 
     @cached_property
     def _softmax_slope(self):
-        return softmax_slope(self._scores, self._weights, self._mask)
+        slope = softmax_slope(self._scores, self._weights, self._mask)
+        return 1.0 if math.isnan(slope) else slope  # one key takes all: nothing to see it by
 
     # ---- weights
+
+    @cached_property
+    def nan_outside_scores(self):
+        """Whether q, k or v are not finite, or the output is not while the weights are."""
+        if not all(map(_is_finite, self._parts)):
+            return True
+        weights_are_numbers = self.nan_in_scores == self.nan_in_weights == 0
+        return weights_are_numbers and not _is_finite(self._y)
 
     @cached_property
     def nan_in_weights(self):
@@ -160,6 +170,13 @@ class Examined:
     def _forbidden(self):
         return forbidden_weight(self._weights, self._mask)
 
+    @cached_property
+    def is_deaf_to_mask(self):
+        """Whether the outputs are the same with and without the mask."""
+        with probes.at_rest(self._layer):
+            outputs = [self._layer(self._x, mask=mask) for mask in (self._mask, None)]
+        return np.array_equal(*(as_float64("the output", y) for y in outputs))
+
     # ---- the weights against what a mistake would make of the same scores
 
     @cached_property
@@ -209,6 +226,16 @@ class Examined:
     # ---- probes
 
     @cached_property
+    def unrest(self):
+        """How far the outputs of two calls of a layer at rest are apart, by the largest number."""
+        with probes.at_rest(self._layer):
+            one, other = (
+                as_float64("the output", self._layer(self._x, mask=self._mask)) for _ in "12"
+            )
+        apart = np.abs(one - other).max()
+        return float(apart / np.abs(one).max()) if apart else 0.0
+
+    @cached_property
     def leak(self):
         """The largest change of an output that may not depend on the token that was changed."""
         return _largest(self._moved, self._closed)
@@ -220,10 +247,18 @@ class Examined:
 
     @cached_property
     def reach(self):
-        """The share of the pairs with a weight in which the output depends on the other token."""
+        """The share of the pairs with a weight in which the output depends on the other token.
+
+        NaN where the dtype is too coarse to tell: where next to the rest of the output, such as
+        the residual, a token moves so little that the change may be rounded away.
+        """
         claimed = as_float64("weights", self._weights).max(axis=-3) > 1e-3
         other = claimed & ~np.eye(claimed.shape[-1], dtype=bool)
-        return _mean(self._moved > 0, other[..., self._tried])
+        other = other[..., self._tried]
+        moves = self._moved[other & (self._moved > 0)]
+        if moves.size and np.median(moves) < rounding(self._y):
+            return math.nan
+        return _mean(self._moved > 0, other)
 
     @cached_property
     def own_queries(self):
@@ -263,6 +298,10 @@ class Examined:
             return math.nan
         used = probes.attention_parameters(self._layer, self._x)
         return probes.norm(self._gradients[p] for p in used)
+
+
+def _is_finite(x):
+    return bool(np.isfinite(as_float64("x", x)).all())
 
 
 def _mean(values, where):

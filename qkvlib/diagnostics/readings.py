@@ -323,6 +323,15 @@ def largest_number(x):
     return float(np.finfo(x.dtype).max)
 
 
+def rounding(x):
+    """The distance of 1 to the next number that the dtype of an array of either backend holds."""
+    if is_torch(x):
+        import torch
+
+        return torch.finfo(x.dtype).eps
+    return float(np.finfo(x.dtype).eps)
+
+
 def _around_mean(x, where):
     """The rows of `x (..., n, d)` that count, and their differences to their mean; zeros else."""
     where = np.ones(x.shape[:-1], bool) if where is None else np.broadcast_to(where, x.shape[:-1])

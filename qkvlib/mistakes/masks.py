@@ -12,7 +12,7 @@ CAUSAL_MASK = Subject(
     name="causal mask",
     signature="causal_mask(n_query, n_key)",
     right=causal_mask,
-    tiers=((call(3, 3), call(2, 5), call(1, 4)),),
+    tiers=((call(3, 3),), (call(2, 5), call(1, 4))),
     laws=obeying(laws.CAUSAL_MASK_LAWS, laws.mask_inputs),
 )
 
@@ -72,7 +72,7 @@ WINDOW_MASK = Subject(
     name="window mask",
     signature="window_mask(n_query, n_key, *, window)",
     right=window_mask,
-    tiers=((call(6, 6, window=2), call(3, 7, window=3), call(1, 5, window=1)),),
+    tiers=((call(6, 6, window=2),), (call(3, 7, window=3), call(1, 5, window=1))),
     laws=obeying(laws.WINDOW_MASK_LAWS, laws.mask_inputs),
 )
 

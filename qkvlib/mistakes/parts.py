@@ -13,8 +13,10 @@ def _normal(*shape):
     return _generator.normal(size=shape)
 
 
-_X, _BATCH, _WEIGHT, _BIAS = _normal(3, 4) + 0.5, _normal(2, 3, 5), _normal(4), _normal(4)
-# Small next to eps, so that it matters where eps stands, and of no size at all.
+# So large that eps does not matter, small next to eps, so that it matters where it stands, and of
+# no size at all.
+_X, _BATCH, _WEIGHT, _BIAS = (_normal(*shape) for shape in ((3, 4), (2, 3, 5), (4,), (4,)))
+_X, _BATCH = 1e5 * (_X + 0.5), 1e5 * _BATCH
 _SMALL, _CONSTANT = 1e-3 * _normal(3, 4), np.full((2, 4), 3.0)
 _LARGE = np.array([[30000, -20000, 10000, 5000], [1, 2, 3, 4]], np.float16)
 
