@@ -740,6 +740,11 @@ def check_block_caches(cache, kind, num_blocks):
             f"cache must hold one {name} for each of the {num_blocks} blocks, got {len(cache)} "
             "from another model; make one with decoder.new_cache()"
         )
+    if len({id(one) for one in cache}) < num_blocks:
+        raise ValueError(
+            f"cache must hold a {name} of its own for each of the {num_blocks} blocks, got the "
+            "same one more than once; make one with decoder.new_cache()"
+        )
     lengths = {len(one) for one in cache}
     if len(lengths) > 1:
         raise ValueError(

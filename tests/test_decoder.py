@@ -493,6 +493,7 @@ def test_a_cache_must_be_the_models_own(backend, file, small):
     for cache, error, words in (
         (other.new_cache(), ValueError, r"each of the 2 blocks, got 1 from another model"),
         (one(), TypeError, r"list of one KeyValueCache for each block, got KeyValueCache"),
+        ([one()] * 2, ValueError, r"of its own for each of the 2 blocks, got the same one more"),
         ([one(), None], TypeError, r"one KeyValueCache for each block, got NoneType"),
     ):
         with pytest.raises(error, match=words) as caught:
