@@ -547,6 +547,35 @@ def test_a_layer_may_start_nearly_silent(generator, order):
 # Looks alike, is not: each is told from its neighbour by one reading.
 
 
+@needs_torch
+def test_frozen_layers_have_no_gradient(generator):
+    layers = [qkvlib.torch.MultiHeadAttention(16, 4) for _ in range(2)]
+    layers[0].requires_grad_(False)
+    x = torch.tensor(generator.normal(size=(9, 16)), dtype=torch.float32)
+    report = diagnose(layers, x, loss=lambda y: y.square().mean())
+    assert report.cause == "healthy"
+    first, second = report.readings["attention_gradient"]
+    assert first == 0 < second
+    layers[1].requires_grad_(False)
+    assert diagnose(layers, x, loss=lambda y: y.mean()).readings["gradient"] == [0.0, 0.0]
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("loss", "error", "words"),
+    [
+        (lambda y: y.mean(-1), ValueError, r"one number, got shape \(9,\); write loss.mean"),
+        (lambda y: float(y.mean()), TypeError, r"a tensor of one number, got float; leave out"),
+        (lambda y: y.detach().mean(), ValueError, r"without a gradient; leave out detach"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
+def test_a_loss_is_one_number_with_a_gradient(generator, loss, error, words):
+    x = torch.tensor(generator.normal(size=(9, 16)), dtype=torch.float32)
+    with pytest.raises(error, match=words):
+        diagnose(qkvlib.torch.MultiHeadAttention(16, 4), x, loss=loss)
+
+
 @pytest.mark.parametrize("name", ["W_Q", "W_V", "W_O"])
 def test_nan_in_the_weights_is_found_in_the_layer_where_it_is(generator, name):
     layers = [MultiHeadAttention(16, 4, generator=generator) for _ in range(3)]

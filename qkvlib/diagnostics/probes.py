@@ -211,13 +211,31 @@ def gradients(model, x, loss, mask):
     import torch
 
     layers = [[p for p in layer.parameters() if p.requires_grad] for layer in layers_of(model)]
+    learning = [p for layer in layers for p in layer]
     with quiet(gradients=True), at_rest(model):
         value = loss(run(model, x, mask))
-        found = torch.autograd.grad(
-            value, [p for layer in layers for p in layer], allow_unused=True
-        )
-    found = iter(found)
+        _check_loss(value)
+        if not learning:  # all are frozen
+            return [{} for _ in layers]
+        if not value.requires_grad:
+            raise ValueError(
+                "loss must be computed from the model's output in torch, got a number without a "
+                "gradient; leave out detach, item and no_grad"
+            )
+        found = iter(torch.autograd.grad(value, learning, allow_unused=True))
     return [{p: next(found) for p in layer} for layer in layers]
+
+
+def _check_loss(value):
+    if not is_torch(value):
+        raise TypeError(
+            f"loss must return a tensor of one number, got {type(value).__name__}; "
+            "leave out item and float"
+        )
+    if value.numel() != 1:
+        raise ValueError(
+            f"loss must return one number, got shape {tuple(value.shape)}; write loss.mean()"
+        )
 
 
 def attention_parameters(layer, x):
@@ -225,6 +243,8 @@ def attention_parameters(layer, x):
     import torch
 
     parameters = [p for p in layer.parameters() if p.requires_grad]
+    if not parameters:
+        return []
     with torch.enable_grad():
         query, key, value = layer.project_heads(x)
         uses = [
