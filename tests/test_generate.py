@@ -200,6 +200,15 @@ def test_tokens_come_one_by_one(backend):
     assert list(backend.lib.generate(model, prompt(backend, 0), max_tokens=0)) == []
 
 
+def test_the_text_is_the_one_that_was_given(backend):
+    """Though the first token is computed only when it is asked for."""
+    model, ids = Listed(backend, LOGITS), prompt(backend, 4, 2)
+    tokens = backend.lib.generate(model, ids, max_tokens=1)
+    ids[0] = 1
+    next(tokens)
+    assert model.seen == [[4, 2]]
+
+
 def test_drawn_as_often_as_said(backend):
     options = {"temperature": 0.8, "top_k": 4, "top_p": 0.9}
     p = back(probabilities(backend, LOGITS, **options))

@@ -93,7 +93,7 @@ def generate(model, ids, *, max_tokens, temperature=0.0, top_k=None, top_p=None,
             yield token
             read = torch.tensor([token], device=ids.device)
 
-    return tokens(ids, model.new_cache())
+    return tokens(ids.clone(), model.new_cache())
 
 
 def _choose(logits, temperature, top_k, top_p, generator):
