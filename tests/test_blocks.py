@@ -425,6 +425,9 @@ def test_pre_norm_reads_what_is_normalised(twin, generator):
     assert_near(block(x, mask=causal), back(y + feed_forward(second(y))), dtype=twin.dtype)
     expected = attention.attention_weights(first(x), mask=causal)
     assert_near(block.attention_weights(x, mask=causal), back(expected), dtype=twin.computed)
+    assert_near(block.attention_scores(x), back(attention.attention_scores(first(x))))
+    for part, of_block in zip(attention.project_heads(first(x)), block.project_heads(x)):
+        assert_near(of_block, back(part), dtype=twin.dtype)
 
 
 def test_post_norm_normalises_what_comes_out(twin, generator):
@@ -435,6 +438,9 @@ def test_post_norm_normalises_what_comes_out(twin, generator):
     assert_near(block(x, mask=causal), back(second(y + feed_forward(y))), dtype=twin.dtype)
     expected = attention.attention_weights(x, mask=causal)
     assert_near(block.attention_weights(x, mask=causal), back(expected), dtype=twin.computed)
+    assert_near(block.attention_scores(x), back(attention.attention_scores(x)))
+    for part, of_block in zip(attention.project_heads(x), block.project_heads(x)):
+        assert_near(of_block, back(part), dtype=twin.dtype)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import qkvlib.numpy
 from qkvlib import diagnostics, pretrained
 from qkvlib.book import confusion, patients
 from qkvlib.book.ward import Ward, draw
-from qkvlib.diagnostics import CAUSES, diagnose
+from qkvlib.diagnostics import CAUSES, diagnose, doctor
+from qkvlib.diagnostics.probes import attention_parameters
 from qkvlib.numpy import MultiHeadAttention, TransformerBlock, causal_mask, padding_mask
 from qkvlib.patterns import causal, window
 
@@ -23,8 +24,8 @@ FEW = 6  # patients with each cause in a test run
 
 # ---- readings ------------------------------------------------------------------------------------
 
-# Two texts, three heads, four queries, five keys; row 1 of the mask is closed, row 3 has one key.
-MASK = np.array([[1, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 0], [0, 0, 0, 1, 0]], bool)
+# Two texts, three heads, four queries, five keys, of which a query may attend to 2, 0, 4 and 1.
+MASK = np.array([[0, 1, 0, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 0], [0, 0, 0, 1, 0]], bool)
 ROWS = list(np.ndindex(2, 3, 4))
 
 
@@ -98,9 +99,9 @@ def test_a_pattern_may_hold_tensors(generator):
 
 
 def test_score_range_is_a_share_of_the_dtype(twin):
-    scores = twin.array(np.array([[1.0, -3.0], [2.0, -np.inf]]))
+    scores = twin.array(np.array([[0.25, -0.5], [0.125, -np.inf]]))
     largest = torch.finfo(scores.dtype).max if twin.is_torch else float(np.finfo(twin.dtype).max)
-    near(diagnostics.score_range(scores) * largest, 3.0)
+    near(diagnostics.score_range(scores) * largest, 0.5)
     assert diagnostics.score_range(twin.array(np.array([1.0, np.inf]))) == np.inf
     assert math.isnan(diagnostics.score_range(twin.array(np.array([1.0, np.nan]))))
 
@@ -146,16 +147,19 @@ def test_spread_of_what_is_the_same_is_zero(twin):
 @pytest.mark.parametrize("factor", [1.0, 0.25, 3.0])
 @pytest.mark.parametrize("temperature", [1.0, 100.0])
 def test_scale_and_slope(generator, factor, temperature):
-    query, key = some(generator, 6, 4), generator.normal(size=(2, 1, 6, 4))  # one shared key head
-    bias = generator.normal(size=(3, 1, 1))  # the same for all pairs of a head
-    scores = factor * query @ key.swapaxes(-2, -1) / 2 + bias
+    query, key = generator.normal(size=(2, 4, 6, 4)), generator.normal(size=(2, 2, 6, 4))
+    bias = generator.normal(size=(4, 1, 1))  # the same for all pairs of a head
+    scores = factor * query @ np.repeat(key, 2, axis=1).swapaxes(-2, -1) / 2 + bias
     weights = np.exp(scores / temperature)
     weights /= weights.sum(-1, keepdims=True)
     assert diagnostics.score_scale(query, key, scores) == pytest.approx(factor)
     assert diagnostics.softmax_slope(scores, weights) == pytest.approx(1 / temperature)
-    masked = weights * np.tri(6)
-    slope = diagnostics.softmax_slope(scores, masked, np.tri(6, dtype=bool))
-    assert slope == pytest.approx(1 / temperature)
+    weights[..., 2, 3:] *= 1e-9
+    for mask in (np.tri(6, dtype=bool), None):  # what is 0 does not count either
+        slope = diagnostics.softmax_slope(scores, weights * np.tri(6), mask)
+        assert slope == pytest.approx(1 / temperature)
+    masked = diagnostics.softmax_slope(scores, weights, np.tri(6, dtype=bool))
+    assert masked == pytest.approx(1 / temperature)
 
 
 def test_the_scale_is_seen_through_a_rotation(exact, generator):
@@ -190,6 +194,12 @@ def test_head_distance_is_the_jensen_shannon_divergence(twin, generator):
             m = (p + q) / 2
             total += sum(p * np.log2(p / m) + q * np.log2(q / m)) / 2
         np.testing.assert_allclose(distance[i, j], total / 8, atol=10 * TOLERANCE[twin.dtype])
+
+
+def test_no_distance_is_negative(generator):
+    weights = generator.dirichlet(np.ones(7), (1, 6)) * np.ones((4, 1, 1))
+    weights *= 1 + 1e-15 * generator.normal(size=weights.shape)
+    assert (diagnostics.head_distance(weights) >= 0).all()
 
 
 def test_duplicate_heads(twin, generator):
@@ -307,6 +317,24 @@ def test_paths_of_the_mask_have_as_many_steps_as_layers(generator):
     assert diagnostics.leak(two_steps, x, near_ones, tokens=[0]) > 0.01
 
 
+def test_first_and_last_token_are_among_those_tried(generator):
+    x = generator.normal(size=(30, 4))
+    only = np.eye(30, dtype=bool)
+    for j in (0, 29):
+        assert diagnostics.leak(lambda x, mask, j=j: x + 0.1 * x[j], x, only) > 0.01
+    assert diagnostics.leak(lambda x, mask: x, x, only) == 0
+
+
+@needs_torch
+def test_probes_need_no_gradients(generator):
+    def model(x, mask):
+        assert not torch.is_grad_enabled()
+        return x
+
+    diagnostics.influence(model, torch.tensor(generator.normal(size=(5, 4))))
+    assert torch.is_grad_enabled()
+
+
 def test_a_head_of_its_own_may_look_where_others_may_not(generator):
     mask = np.stack([causal_mask(6), ~causal_mask(6), np.eye(6, dtype=bool)])
     layer, x = MultiHeadAttention(12, 3, generator=generator), generator.normal(size=(6, 12))
@@ -334,6 +362,15 @@ def test_gradient_norms_are_those_of_autograd(generator):
     for norm, layer in zip(got, layers):
         total = sum(float(p.grad.square().sum()) for p in layer.parameters())
         assert norm == pytest.approx(math.sqrt(total), rel=1e-5)
+
+
+@needs_torch
+def test_what_only_queries_and_keys_are_made_with(generator):
+    block = qkvlib.torch.TransformerBlock(12, 3)
+    x = torch.tensor(generator.normal(size=(5, 12)), dtype=torch.float32)
+    found = {id(p) for p in attention_parameters(block, x)}
+    linears = (block.attention.query, block.attention.key)
+    assert found == {id(p) for linear in linears for p in linear.parameters()}
 
 
 # ---- the doctor, on patients drawn at random -----------------------------------------------------
@@ -544,7 +581,44 @@ def test_a_layer_may_start_nearly_silent(generator, order):
     assert diagnose(block, generator.normal(size=(11, 48)), mask=causal).cause == "healthy"
 
 
+def test_what_stands_in_the_padding_is_not_read(backend, generator):
+    """A text of 6 tokens, and the same with 3 more that nobody reads and that ask for nothing."""
+    layer, text = a_layer(backend), generator.normal(size=(2, 6, 12))
+    padded = np.concatenate([text, 100 * generator.normal(size=(2, 3, 12)) + 100], axis=1)
+    allowed = np.zeros((2, 3, 9, 9), bool)
+    allowed[:, :, :6, :6] = causal_mask(6)
+    one = diagnose(layer, backend.array(text), mask=causal).readings
+    other = diagnose(layer, backend.array(padded), mask=backend.array(allowed)).readings
+    for name in set(one) - {"score_range"}:
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+def test_readings_are_means_over_what_there_is_to_read(generator):
+    layer, x = MultiHeadAttention(12, 3, generator=generator), generator.normal(size=(2, 6, 12))
+    readings = diagnose(layer, x, mask=causal).readings
+    query, key, _ = layer.project_heads(x)
+    near(readings["query_rms"], np.sqrt((query**2).mean(-1)).mean())
+    near(readings["key_rms"], np.sqrt((key**2).mean(-1)).mean())
+    scores = layer.attention_scores(x)
+    rows = [scores[..., i, : i + 1].var(-1) for i in range(1, 6)]  # the first has no choice
+    near(readings["score_std"], np.sqrt(np.mean(rows)))
+    weights = layer.attention_weights(x, mask=causal)
+    entropy = [diagnostics.entropy(weights[..., i, :]) / math.log(i + 1) for i in range(1, 6)]
+    near(readings["entropy"], np.mean(entropy, axis=(0, 1))[None])
+
+
 # Looks alike, is not: each is told from its neighbour by one reading.
+
+
+@pytest.mark.parametrize("size", [1e-3, 0])
+def test_keys_that_are_nothing_but_bias(exact, generator, size):
+    names = ("W_Q", "W_K", "W_V", "W_O")
+    weights = {name: generator.normal(size=(12, 12)) / 4 for name in names}
+    weights["W_K"] *= size
+    weights["b_K"] = 10 * generator.normal(size=12)
+    layer = exact.lib.MultiHeadAttention.from_weights(**exact.named(weights), num_heads=3)
+    for n in (8, 9):  # the mean of 8 equal scores is exact, they differ by 0
+        assert diagnose(layer, some_tokens(exact, generator, n)).cause == "key_bias"
 
 
 @needs_torch
@@ -666,13 +740,43 @@ def test_a_trained_layer_may_be_sharp_but_not_grey(generator):
     assert diagnose(layer, x, trained=True).cause == "healthy"
 
 
-def test_a_scale_in_the_weights_is_no_missing_scale(generator):
+@pytest.mark.parametrize(
+    ("kind", "cause", "factor"),
+    [(patients.Unscaled, "missing_scale", 1 / 4), (patients.Divided, "over_divided", 4)],
+)
+def test_a_scale_may_live_in_the_weights(generator, kind, cause, factor):
     """T5 multiplies scores by nothing and draws W_Q smaller instead."""
-    sick, _ = patients.derive(patients.Unscaled, qkvlib.numpy), None
-    layer, x = sick(64, 4, generator=generator), generator.normal(size=(20, 64))
-    assert diagnose(layer, x).cause == "missing_scale"
-    layer.W_Q /= 4
+    layer = patients.derive(kind, qkvlib.numpy)(64, 4, generator=generator)
+    x = generator.normal(size=(20, 64))
+    assert diagnose(layer, x).cause == cause
+    layer.W_Q *= factor
     assert diagnose(layer, x).cause == "healthy"
+
+
+def test_keys_are_not_blamed_for_tokens_that_are_nearly_alike(generator):
+    x = 0.026 * generator.normal(size=(9, 16))
+    x[:, 0] = 4
+    W_K = np.diag([1.0] + 15 * [0.7])
+    layer = MultiHeadAttention.from_weights(np.eye(16), W_K, np.eye(16), np.eye(16), num_heads=1)
+    report = diagnose(layer, x)
+    assert report.readings["key_spread"][0] < doctor.ALIKE < report.readings["token_spread"][0]
+    assert report.cause == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("kind", "mask"),
+    [
+        (patients.Viewed, None),
+        (patients.Viewed, causal_mask(17)),
+        (patients.SplitByView, None),
+        (patients.MergedByView, causal_mask(17)),
+    ],
+)
+def test_heads_made_by_reshaping_are_not_taken_for_a_norm(generator, kind, mask):
+    layer = patients.derive(kind, qkvlib.numpy)(40, 5, generator=generator)
+    assert diagnose(layer, generator.normal(size=(17, 40)), mask=mask).cause == (
+        "view_without_transpose"
+    )
 
 
 def test_a_leak_behind_the_layers(generator):
@@ -697,6 +801,38 @@ def test_a_leak_behind_the_layers(generator):
     ):
         report = diagnose(model(*tables, norm=lambda x: x, blocks=blocks), ids, mask=causal)
         assert (report.cause, report.layer) == (cause, None)
+
+
+def test_a_model_that_is_causal_by_itself_may_leak_too(generator):
+    blocks = [TransformerBlock(12, 3, generator=generator) for _ in range(2)]
+
+    class Mean(qkvlib.numpy.Decoder):
+        def read(self, ids, *, mask=None, cache=None):
+            x = super().read(ids, mask=mask, cache=cache)
+            return x - x.mean(axis=-2, keepdims=True)
+
+    ids, table = generator.integers(0, 9, (2, 8)), generator.normal(size=(9, 12))
+    for model, cause in ((qkvlib.numpy.Decoder, "healthy"), (Mean, "norm_over_tokens")):
+        report = diagnose(model(table, norm=lambda x: x, blocks=blocks, n_max=8), ids, mask=causal)
+        assert (report.cause, report.layer) == (cause, None)
+
+
+def test_training_excuses_no_wrong_mask(generator):
+    layer = patients.derive(patients.MaskAfterSoftmax, qkvlib.numpy)(16, 4, generator=generator)
+    x = generator.normal(size=(9, 16))
+    report = diagnose(layer, x, mask=causal_mask(9), trained=True)
+    assert report.cause == "mask_after_softmax"
+
+
+def test_one_head_that_chooses_is_enough_when_trained(generator):
+    layer = patients.derive(patients.DividedThrice, qkvlib.numpy)(64, 8, generator=generator)
+    x = generator.normal(size=(20, 64))
+    assert diagnose(layer, x, trained=True).cause == "over_divided"
+    layer.W_Q[:, :8] *= 16
+    report = diagnose(layer, x, trained=True)
+    assert report.cause == "healthy"
+    assert max(report.readings["entropy"][0]) > doctor.GREY > min(report.readings["entropy"][0])
+    assert diagnose(layer, x).cause == "over_divided"
 
 
 def test_tokens_that_are_alike_only_at_the_end(generator):
@@ -744,6 +880,37 @@ def test_behind_nan_the_score_tells_what_it_was(generator):
     for kind, cause, size in ((Closed, "empty_row_nan", 1), (HalfInside, "score_overflow", 300)):
         layer = patients.derive(kind, qkvlib.numpy)(16, 4, generator=np.random.default_rng(0))
         assert diagnose(layer, size * x, mask=mask).cause == cause
+
+
+def test_a_closed_row_of_large_scores_is_a_closed_row_still(generator):
+    layer = patients.derive(patients.Naive, qkvlib.numpy)(16, 4, generator=generator)
+    mask = causal_mask(9)
+    mask[4] = False
+    report = diagnose(layer, 6 * generator.normal(size=(9, 16)), mask=mask)
+    assert report.cause == "empty_row_nan"
+    assert report.readings["score_range"][0] * np.finfo(float).max > 20
+
+
+def test_an_inverted_mask_may_leave_nan_where_it_closes_all(generator):
+    class InvertedNaive(patients.Naive):
+        def weights(self, scores, mask):
+            with np.errstate(invalid="ignore"):
+                return super().weights(scores, ~mask)
+
+    layer = patients.derive(InvertedNaive, qkvlib.numpy)(16, 4, generator=generator)
+    report = diagnose(layer, generator.normal(size=(9, 16)), mask=causal_mask(9))
+    assert report.cause == "inverted_mask"
+    assert report.readings["nan_in_weights"] == [pytest.approx(1 / 9)]
+
+
+def test_a_second_softmax_may_forget_the_mask(generator):
+    class Twice(patients.Open):
+        def weights(self, scores, mask):
+            return self.lib.softmax(super().weights(scores, mask))
+
+    layer = patients.derive(Twice, qkvlib.numpy)(16, 4, generator=generator)
+    x = generator.normal(size=(9, 16))
+    assert diagnose(layer, x, mask=causal_mask(9)).cause == "softmax_twice"
 
 
 def test_a_transposed_mask_lies_on_the_wrong_axis(generator):

@@ -18,7 +18,7 @@ from qkvlib.book.ward import draw
 from qkvlib.diagnostics import CAUSES, diagnose
 
 TABLE = Path(__file__).with_name("confusion.json")
-SEED = 2027
+SEED = 2037
 PATIENTS = dict.fromkeys(CAUSES, 50) | {"healthy": 250}
 NEEDS_TORCH = {"tiny_but_learning"}  # seen in gradients
 

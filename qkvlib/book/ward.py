@@ -285,8 +285,9 @@ class Ward:
 
     def view_without_transpose(self):
         self.sizes(heads=(2, 8))
-        kinds = (patients.Viewed, patients.SplitByView, patients.MergedByView)
-        return self.ill(*kinds, masks=["causal"])
+        if self.one_of(True, False, False):
+            return self.ill(patients.MergedByView, masks=["causal"])
+        return self.ill(patients.Viewed, patients.SplitByView, masks=[None, "causal"])
 
     def empty_row_nan(self):
         return self.ill(patients.Naive, masks=["empty"])

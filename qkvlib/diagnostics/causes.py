@@ -1,4 +1,11 @@
-"""The codes that `diagnose` answers with, and what they mean."""
+"""The codes that `diagnose` answers with, and what they mean.
+
+A code is a cause, not a complaint: every way to divide scores once too often is `over_divided`;
+tokens that collapse in depth and tokens that came in alike are both `collapsed_tokens`; NaN by
+infinite scores is `score_overflow`, whoever made them infinite; padding and future that are read
+because nobody passed the mask on are both `ignored_mask`; heads made by reshaping alone have one
+code, whether they were split so, merged so, or both.
+"""
 
 from typing import NamedTuple
 
@@ -21,9 +28,9 @@ CAUSES = {
     ),
     # ---- the map is grey
     "tiny_init": Cause(
-        "queries and keys start so small that all scores are 0",
+        "queries and keys are so small that all scores are nearly 0, and all weights the same",
         "lengths of q and k far below sqrt(d_k)",
-        "draw weights with variance 1 / fan_in, such as Xavier; and look at the size of x",
+        "draw weights as Xavier does, look at the size of x; before training pass loss= to be sure",
     ),
     "tiny_but_learning": Cause(
         "the same start, but gradients reach queries and keys: a slow start, not an illness",

@@ -177,13 +177,12 @@ def diagnose(model, x, *, mask=None, loss=None, trained=False):
     Raises `TypeError` for a model without these methods, a mask that is not Boolean, and a loss
     for a model that is not torch's.
 
-    >>> from qkvlib.numpy import MultiHeadAttention
+    >>> from qkvlib.numpy import MultiHeadAttention, softmax
     >>> class Divided(MultiHeadAttention):
     ...     def attention_scores(self, x, source=None, *, bias=None):
     ...         return super().attention_scores(x, source, bias=bias) / 8
     ...     def attention_weights(self, x, source=None, *, mask=None, bias=None):
     ...         return softmax(self.attention_scores(x, source, bias=bias))
-    >>> from qkvlib.numpy import softmax
     >>> generator = np.random.default_rng(0)
     >>> x = generator.normal(size=(16, 64))
     >>> diagnose(Divided(64, 1, generator=generator), x).cause

@@ -161,10 +161,10 @@ class Examined:
 
     @cached_property
     def weight_on_allowed(self):
-        """The most that a query spends on what it may attend to, if there is more than that."""
+        """The most that a query spends on what it may attend to, when that is not everything."""
         mixed = (self._choices > 0) & (self._choices < self._allowed.shape[-1])
         spent = row_sums(self._weights) - self._forbidden
-        return _largest(spent, mixed) if mixed.any() else 1.0
+        return _largest(spent, mixed)
 
     @cached_property
     def _forbidden(self):
@@ -181,7 +181,7 @@ class Examined:
 
     @cached_property
     def is_softmax_twice(self):
-        """Whether the weights are the softmax of weights, and neither that of scores nor grey."""
+        """Whether the weights are the softmax of weights, and not just as grey as that."""
         scores = as_float64("scores", self._scores)
         if scores.shape[-1] > 1 and (scores >= 0).all() and np.allclose(scores.sum(axis=-1), 1):
             return True  # what goes into softmax are weights already
@@ -190,8 +190,7 @@ class Examined:
         weights = as_float64("weights", self._weights)
         grey = self._allowed / np.maximum(self._choices, 1)[..., None]
         return any(
-            10 * self._distance(weights, twice)
-            < min(self._distance(weights, once), self._distance(masked, grey))
+            10 * self._distance(weights, twice) < self._distance(masked, grey)
             for twice in (masked, softmax(once))
         )
 
@@ -212,9 +211,7 @@ class Examined:
         weights = as_float64("weights", self._weights)
         swapped = [self._allowed.swapaxes(0, -2), self._allowed.swapaxes(-2, -1)]
         return any(
-            allowed.shape == weights.shape
-            and not allowed.all()
-            and weights.max(where=~allowed, initial=0.0) == 0
+            allowed.shape == weights.shape and weights.max(where=~allowed, initial=0.0) == 0
             for allowed in swapped
         )
 
@@ -316,6 +313,6 @@ def _apart(weights, other):
 
 
 def _largest(values, where):
-    """The largest of the values that count, not looking at NaN; 0 when none does."""
-    where = np.broadcast_to(where, np.shape(values)) & ~np.isnan(values)
+    """The largest of the values that count; 0 when none does."""
+    where = np.broadcast_to(where, np.shape(values))
     return float(np.max(values, where=where, initial=0.0))
