@@ -2,8 +2,10 @@
 
 import math
 import threading
+import time
 import tracemalloc
 from importlib import import_module
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -23,6 +25,10 @@ def drawn(lead=(2, 3), n_query=4, n_key=5):
     """Sizes all different: batch 2, heads 3, d_k 7, d_v 6."""
     generator = np.random.default_rng(20)
     return [generator.normal(size=(*lead, *s)) for s in ((n_query, 7), (n_key, 7), (n_key, 6))]
+
+
+SPARSE = Pattern(lambda i, j: (i - j) % 7 == 0)  # reaches everywhere, so every chunk has a mask
+LONG = {"all": None, "causal": causal, "window": window(256), "every seventh": SPARSE}
 
 
 # ---- the same numbers ----------------------------------------------------------------------------
@@ -82,14 +88,35 @@ def test_leading_axes_broadcast(exact, generator, shapes, masked):
     assert_near(found, output)
 
 
-@pytest.mark.parametrize("order", [1, -1], ids=["rising", "falling"])
-def test_when_the_highest_score_comes_makes_no_difference(twin, order):
-    """Rising scores rescale what was summed with every chunk, falling ones never."""
-    key = 4.0 * np.arange(9)[::order, None]
+@pytest.mark.parametrize("mask", LONG.values(), ids=LONG)
+def test_many_chunks_of_the_default_size(exact, mask):
+    query, key, value = qkv = drawn((3,), 700, 1300)
+    powers = np.exp(query @ key.swapaxes(-2, -1) / math.sqrt(7))
+    powers = powers if mask is None else powers * mask.array(700, 1300)
+    output = powers / powers.sum(-1, keepdims=True) @ value
+    assert_near(exact.lib.chunked_attention(*exact.arrays(*qkv), mask=mask), output)
+
+
+@pytest.mark.parametrize("step", [4.0, -4.0, 400.0, -400.0])
+def test_when_the_highest_score_comes_makes_no_difference(twin, step):
+    """Rising scores rescale what was summed with every chunk, falling ones never.
+
+    exp(800), the factor by which a chunk of falling scores would be smaller, is infinite.
+    """
+    key = step * np.arange(9)[:, None]
     qkv = np.array([[1.0], [-1.0]]), key, np.random.default_rng(1).normal(size=(9, 3))
     _, _, output = reference.attention(*twin.rounded(*qkv))
     found = twin.lib.chunked_attention(*twin.arrays(*qkv), chunk_size=2)
     assert_near(found, output, dtype=twin.dtype)
+
+
+def test_scores_as_far_apart_as_the_dtype_allows(twin):
+    """Their difference is infinite."""
+    largest = {"float16": 6e4}.get(twin.dtype, 1.5e308 if twin.dtype == "float64" else 3e38)
+    key = np.array([[-largest], [largest], [-largest], [largest]])
+    qkv = twin.arrays(np.ones((1, 1)), key, np.array([[1.0], [2.0], [3.0], [4.0]]))
+    found = twin.lib.chunked_attention(*qkv, chunk_size=1)
+    assert back(found).tolist() == [[3.0]]
 
 
 def test_the_first_chunks_may_hold_nothing(exact):
@@ -103,11 +130,12 @@ def test_the_first_chunks_may_hold_nothing(exact):
     assert (back(found)[..., 2, :] == 0).all()
 
 
-def test_what_nobody_may_read_may_hold_anything(exact):
+@pytest.mark.parametrize("filling", [math.nan, math.inf, -math.inf])
+def test_what_nobody_may_read_may_hold_anything(exact, filling):
     query, key, value = drawn((2, 3), 6, 8)
     mask = np.tri(6, 8, dtype=bool)  # keys 6 and 7 are read by nobody
     _, _, output = reference.attention(query, key, value, mask)
-    key[..., 6:, :], value[..., 6:, :] = math.nan, math.inf
+    key[..., 6:, :] = value[..., 6:, :] = filling
     qkv = exact.arrays(query, key, value)
     for options in (
         {"mask": exact.array(mask)},
@@ -117,6 +145,20 @@ def test_what_nobody_may_read_may_hold_anything(exact):
         assert_near(exact.lib.chunked_attention(*qkv, **options, chunk_size=4), output)
 
 
+def test_a_bias_that_is_minus_infinity_once_cast_forbids(twin):
+    """finfo.min of float64, a usual stand-in for -inf, does not fit float32."""
+    if twin.device == "mps":
+        pytest.skip("no float64 there")
+    query, key, value = drawn()
+    key[..., 2, :] = value[..., 2, :] = math.nan
+    bias = np.zeros((4, 5))
+    bias[:, 2] = np.finfo(float).min
+    found = twin.lib.chunked_attention(
+        *twin.arrays(query, key, value), bias=twin.array(bias, "float64"), chunk_size=2
+    )
+    assert np.isfinite(back(found)).all() == (twin.computed == "float32")
+
+
 def test_chunk_size_must_be_a_whole_number(backend):
     qkv = backend.arrays(*drawn())
     for wrong, error in ((0, ValueError), (-1, ValueError), (2.0, TypeError), (None, TypeError)):
@@ -124,19 +166,20 @@ def test_chunk_size_must_be_a_whole_number(backend):
             backend.lib.chunked_attention(*qkv, chunk_size=wrong)
 
 
-@pytest.mark.parametrize("n_query", [0, 4])
-def test_mask_and_bias_must_fit(backend, n_query):
-    """Also where there is no query to ask for."""
-    qkv = backend.arrays(*drawn((2, 3), n_query, 5))
-    for wrong, error, message in (
-        ({"mask": np.ones((n_query, 6), bool)}, ValueError, "mask must broadcast to the scores"),
-        ({"mask": np.ones((2, n_query, 5), bool)}, ValueError, "mask must have 2 axes"),
-        ({"mask": np.ones((n_query, 5))}, TypeError, "mask must be a Boolean"),
-        ({"bias": np.ones((n_query, 6))}, ValueError, "bias must broadcast to the scores"),
-        ({"bias": np.ones((n_query, 5), bool)}, TypeError, "bias must be floating"),
-    ):
-        with pytest.raises(error, match=message):
-            backend.lib.chunked_attention(*qkv, **in_twin(backend, wrong))
+def test_mask_and_bias_must_fit(backend):
+    """Also where nothing is visited: where there is no query, where a pattern reaches nothing."""
+    for n_query, mask in ((4, None), (0, None), (4, causal.shifted(-9))):
+        qkv = backend.arrays(*drawn((2, 3), n_query, 5))
+        for wrong, error, message in (
+            ({"mask": np.ones((n_query, 6), bool)}, ValueError, "mask must broadcast to the"),
+            ({"mask": np.ones((2, n_query, 5), bool)}, ValueError, "mask must have 2 axes"),
+            ({"mask": np.ones((n_query, 5))}, TypeError, "mask must be a Boolean"),
+            ({"bias": np.ones((n_query, 6))}, ValueError, "bias must broadcast to the scores"),
+            ({"bias": np.ones((n_query, 5), bool)}, TypeError, "bias must be floating"),
+        ):
+            options = {"mask": mask} | in_twin(backend, wrong)
+            with pytest.raises(error, match=message):
+                backend.lib.chunked_attention(*qkv, **options)
 
 
 # ---- dead chunks are not visited -----------------------------------------------------------------
@@ -246,11 +289,12 @@ def test_an_error_in_a_thread_is_an_error_here(blas):
     def function(number):
         if number == 4:
             raise RuntimeError("the fifth")
+        time.sleep(0.001)
         done.append(number)
 
     with pytest.raises(RuntimeError, match="the fifth"):
-        _threads.for_each(function, ((number,) for number in range(100_000)))
-    assert len(done) < 99_999
+        _threads.for_each(function, ((number,) for number in range(6000)))
+    assert len(done) < 5999
     assert blas.told == [1, 3]
 
 
@@ -298,7 +342,10 @@ def test_threads_change_no_number(blas):
     assert blas.told == [1, 3, 1, 1]
 
 
-@pytest.mark.skipif(_threads._openblas() is None, reason="this NumPy has another BLAS")
+WHEEL = list(Path(np.__file__).parent.parent.glob("numpy.libs/*openblas*"))
+
+
+@pytest.mark.skipif(not WHEEL, reason="this NumPy has another BLAS, or keeps it elsewhere")
 def test_the_blas_of_numpy_is_told():
     """Whatever its number was: the environment may have set it to one."""
     real = _threads._openblas()
@@ -314,9 +361,6 @@ def test_the_blas_of_numpy_is_told():
 
 
 # ---- memory --------------------------------------------------------------------------------------
-
-SPARSE = Pattern(lambda i, j: (i - j) % 7 == 0)  # reaches everywhere, so every chunk has a mask
-LONG = {"all": None, "causal": causal, "window": window(256), "every seventh": SPARSE}
 
 
 @pytest.mark.parametrize("mask", LONG.values(), ids=LONG)
@@ -343,8 +387,9 @@ def test_memory_grows_with_the_length_in_torch(mask):
     def peak(n):
         """What is needed beside inputs, output and gradients, in bytes."""
         qkv = [torch.zeros(3, n, 8, device="meta", requires_grad=True) for _ in range(3)]
-        with storages_counted() as memory:
-            output = lib_of_torch().chunked_attention(*qkv, mask=mask, softcap=5.0, chunk_size=128)
+        bias = torch.zeros(n, n, device="meta")  # does not learn, so it has no gradient
+        with storages_counted([*qkv, bias]) as memory:
+            output = lib_of_torch().chunked_attention(*qkv, mask=mask, bias=bias, chunk_size=128)
             output.sum().backward()
         return memory.peak - 4 * output.untyped_storage().nbytes()
 
@@ -353,11 +398,13 @@ def test_memory_grows_with_the_length_in_torch(mask):
     assert peak(768) < 2.2 * peak(384)
 
 
-def storages_counted():
-    """A context with `peak`, the most bytes that tensors made in it hold at a time."""
+def storages_counted(given):
+    """A context with `peak`, the most bytes held at a time by tensors made in it, not `given`."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
     from torch.utils.weak import WeakIdKeyDictionary
+
+    known = WeakIdKeyDictionary({x.untyped_storage(): None for x in given})
 
     class Counted(TorchDispatchMode):
         def __init__(self):
@@ -367,7 +414,7 @@ def storages_counted():
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             made = function(*args, **(kwargs or {}))
             for x in tree_leaves(made):
-                if isinstance(x, torch.Tensor):
+                if isinstance(x, torch.Tensor) and x.untyped_storage() not in known:
                     self.alive[x.untyped_storage()] = x.untyped_storage().nbytes()
             self.peak = max(self.peak, sum(self.alive.values()))
             return made
@@ -466,24 +513,21 @@ def test_what_cannot_be_reached_has_gradient_zero(dtype, filling):
 
 @needs_torch
 def test_autocast_has_its_own_rules():
-    """Inputs and output in its dtype, what is between in float32: also for the way back."""
+    """Inputs and output in its dtype, what is between in float32: also on the way back."""
     lib = lib_of_torch()
     inputs = [x.detach().float().requires_grad_() for x in leaves(drawn())]
+    query, key, value = inputs
     for options in ({}, {"softcap": 3.0, "mask": causal, "bias": torch.zeros(5)}):
-        expected = lib.chunked_attention(*inputs, **options, chunk_size=2)
-        wanted = torch.autograd.grad(expected.cos().sum(), inputs)
+        options["chunk_size"] = 2
+        expected = lib.chunked_attention(*(x.bfloat16() for x in inputs), **options)
+        wanted = torch.autograd.grad(expected.float().cos().sum(), inputs)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            found = lib.chunked_attention(*inputs, **options, chunk_size=2)
-            assert found.dtype == torch.bfloat16
+            found = lib.chunked_attention(*inputs, **options)
+            mixed = lib.chunked_attention(query, key.bfloat16(), value, **options)
             got = torch.autograd.grad(found.float().cos().sum(), inputs)
-        assert_near(found, back(expected))
-        for x, y in zip(got, wanted, strict=True):
-            assert x.dtype == torch.float32
-            torch.testing.assert_close(x, y, rtol=0, atol=0.03)
-        query, key, value = inputs
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            mixed = lib.chunked_attention(query, key.bfloat16(), value, **options, chunk_size=2)
-        torch.testing.assert_close(mixed, found)
+        assert expected.dtype == torch.bfloat16
+        for x, y in zip([found, mixed, *got], [expected, expected, *wanted], strict=True):
+            assert torch.equal(x, y)
 
 
 @needs_torch
@@ -613,7 +657,7 @@ def test_the_kernel_is_not_used_when_it_would_need_scores_or_mask(options, query
 
 
 @needs_torch
-def test_the_kernel_is_not_used_when_it_is_switched_off_or_cannot_read_the_layout():
+def test_the_kernel_is_not_used_when_it_is_switched_off_or_not_known_to_fit():
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     qkv = leaves(drawn())
@@ -622,3 +666,4 @@ def test_the_kernel_is_not_used_when_it_is_switched_off_or_cannot_read_the_layou
     with sdpa_kernel(SDPBackend.MATH):
         assert calls_of_the_kernel(qkv, {}) == []
     assert calls_of_the_kernel([x.mT.contiguous().mT for x in qkv], {}) == []
+    assert calls_of_the_kernel([x.to("meta") for x in qkv], {}) == []

@@ -1,7 +1,7 @@
 """Work for all cores: one Python thread for each, and a BLAS that does not split its products."""
 
 import ctypes
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache
@@ -36,7 +36,7 @@ def for_each(function, items):
         with ThreadPoolExecutor(count) as pool:
             workers = [pool.submit(copy_context().run, work) for _ in range(count)]
             try:
-                for worker in workers:
+                for worker in as_completed(workers):
                     worker.result()
             finally:
                 with taking:

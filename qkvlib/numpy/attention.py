@@ -156,6 +156,7 @@ def chunked_attention(
     and the memory it takes grows with n_query + n_key, not with n_query * n_key. Chunks that
     a block of queries may not attend to are not visited; a `qkvlib.patterns.Pattern` knows which
     ones these are, and is asked for one chunk at a time.
+    Threads share the blocks, as many as NumPy's OpenBLAS may use (OPENBLAS_NUM_THREADS).
     chunk_size: how many keys a chunk has; a block has half as many queries.
     mask, bias, scale, softcap and errors: as in `scaled_dot_product_attention`.
 
@@ -199,7 +200,7 @@ def _chunk(mask, bias, shape, query, rows, keys):
     if mask is not None:
         mask = mask_block(mask, shape, rows, keys)
     if bias is not None:
-        bias = bias_block(bias, shape, query, rows, keys)
+        bias = bias_block(bias, shape, rows, keys)
     allowed = allowed_pairs(mask, bias, (*shape[:-2], len(rows), len(keys)), query)
     if allowed is not None and allowed.all():
         allowed = None

@@ -252,9 +252,7 @@ def _fused_keeps_no_scores(query, key, value, mask):
     if query.device.type == "cuda":
         asked = cuda.SDPAParams(query, key, value, None, 0.0, is_causal, False)
         return cuda.can_use_flash_attention(asked) or cuda.can_use_efficient_attention(asked)
-    fits = query.shape[-1] == value.shape[-1] and all(
-        x.numel() and x.stride(-1) == 1 for x in (query, key, value)
-    )
+    fits = query.shape[-1] == value.shape[-1] and {x.stride(-1) for x in (query, key, value)} == {1}
     return fits and query.device.type == "cpu" and cuda.flash_sdp_enabled()
 
 
@@ -343,9 +341,7 @@ def _read(query, key, value, chunks, scale, softcap):
     """The scores and values of each of these chunks of keys."""
     query = working(query)
     for keys, allowed, bias in chunks:
-        capped = attention_scores(
-            query, _readable(key, keys, allowed), scale=scale, softcap=softcap
-        )
+        capped = attention_scores(query, working(_rows(key, keys)), scale=scale, softcap=softcap)
         yield _biased_and_masked(capped, bias, allowed), _readable(value, keys, allowed)
 
 
@@ -378,7 +374,7 @@ def _online_softmax(chunks, query, value):
     are multiplied by exp(old top - new top): exp(s - old) * exp(old - new) = exp(s - new).
     Also returns log(total) and the last `top` of each row, which make its weights
     exp(score - top - log(total)); added up first, they would round away the smaller one. For a row
-    that read nothing they are +inf and 0, which makes its weights exp(score - inf) = 0.
+    that read nothing, whose scores are -inf, both are 0.
     """
     query, value = working(query[..., :1]), working(value[..., :1, :])
     top, total = torch.full_like(query, -math.inf), torch.zeros_like(query)
@@ -389,9 +385,8 @@ def _online_softmax(chunks, query, value):
         weights, rescale = torch.exp(scores - shift), torch.exp(old - shift)
         total = total * rescale + weights.sum(-1, keepdim=True)
         output = output * rescale + weights @ value
-    nothing = total == 0
-    log_total = total.log().masked_fill(nothing, math.inf)
-    return output / total.masked_fill(nothing, 1.0), log_total, top.masked_fill(nothing, 0.0)
+    divisor = total.masked_fill(total == 0, 1.0)
+    return output / divisor, divisor.log(), top.masked_fill(top == -math.inf, 0.0)
 
 
 def _with_empty_rows(scores, axis):
