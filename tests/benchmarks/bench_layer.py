@@ -35,6 +35,7 @@ def bench_forward(compare, device, n):
             finished(lambda: rival.eval()(x, x, x, need_weights=False), device),
             reach=1.0,
             aim=0.85,
+            rounds=12000 // n,
         )
 
 
