@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from twins import ATTENTION, FEED_FORWARD, NORM, assert_near, back, dtype_of, weights
+from twins import ATTENTION, FEED_FORWARD, LAYOUTS, NORM, assert_near, back, dtype_of, weights
 
 import qkvlib.numpy
 from qkvlib.patterns import causal, window
@@ -332,19 +332,6 @@ def test_the_dtype_is_that_of_the_file(twin, file):
     assert {dtype_of(x) for x in found} == {twin.dtype}
     coarse = {"float16": 0.03, "bfloat16": 0.3}.get(twin.dtype, 1e-4)
     np.testing.assert_allclose([back(x) for x in found], expected, rtol=0, atol=coarse)
-
-
-def read_only(x):
-    x = x.copy()
-    x.setflags(write=False)
-    return x
-
-
-LAYOUTS = {
-    "read-only": read_only,
-    "big endian": lambda x: x.astype(">f8"),
-    "backwards": lambda x: np.ascontiguousarray(x[::-1])[::-1],
-}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)

@@ -7,6 +7,7 @@ import pytest
 from twins import (
     ATTENTION,
     FEED_FORWARD,
+    LAYOUTS,
     NORM,
     assert_near,
     back,
@@ -145,19 +146,6 @@ def test_the_dtype_is_that_of_the_file(twin, file):
     if twin.dtype == "float32" and twin.device in (None, "cpu"):
         encoder = twin.lib.Encoder.from_pretrained(file, CONFIG)
         assert dtype_of(encoder(twin.array(np.array([1, 2])))) == "float32"
-
-
-def read_only(x):
-    x = x.copy()
-    x.setflags(write=False)
-    return x
-
-
-LAYOUTS = {
-    "read-only": read_only,
-    "big endian": lambda x: x.astype(">f8"),
-    "backwards": lambda x: np.ascontiguousarray(x[::-1])[::-1],
-}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)

@@ -12,6 +12,7 @@ from twins import (
     EVERY,
     FEED_FORWARD,
     GATED,
+    LAYOUTS,
     NORM,
     TOLERANCE,
     back,
@@ -421,21 +422,6 @@ def test_no_argument_is_changed(twin, name, generator):
     call(twin.lib, *given)
     for x, copy in zip(given, before):
         np.testing.assert_array_equal(back(x), copy)
-
-
-def read_only(x):
-    x = x.copy()
-    x.setflags(write=False)
-    return x
-
-
-LAYOUTS = {
-    "read only": read_only,
-    "columns first": np.asfortranarray,
-    "backwards": lambda x: np.ascontiguousarray(x[::-1])[::-1],
-    "every second": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
-    "big endian": lambda x: x.astype(x.dtype.newbyteorder(">")),
-}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)

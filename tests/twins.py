@@ -127,3 +127,19 @@ EVERY = list(_twins())
 EXACT = [twin for twin in EVERY if twin.dtype == "float64"]
 WIDE = [twin for twin in EVERY if not twin.is_half]
 BACKENDS = [twin for twin in EXACT if twin.device in (None, "cpu")]
+
+
+def read_only(x):
+    x = x.copy()
+    x.setflags(write=False)
+    return x
+
+
+# The same numbers, lying in memory in other ways.
+LAYOUTS = {
+    "read only": read_only,
+    "columns first": np.asfortranarray,
+    "backwards": lambda x: np.ascontiguousarray(x[::-1])[::-1],
+    "every second": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+    "big endian": lambda x: x.astype(x.dtype.newbyteorder(">")),
+}

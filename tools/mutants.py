@@ -1,7 +1,7 @@
 """Break the code in small ways, one at a time, and see whether a test notices.
 
 `python run.py mutants` does it to every line of both twins, with mutmut, in a copy of the project;
-that takes half an hour. It writes the score to qkvlib/book/mutants.json. What no test noticed is
+that takes hours. It writes the score to qkvlib/book/mutants.json. What no test noticed is
 looked up in tests/survivors.toml, which gives the reasons; a change without one is printed, and
 the command fails. `python run.py mutants attention` breaks the files of that name
 alone and writes nothing.
