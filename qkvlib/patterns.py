@@ -62,6 +62,8 @@ class Pattern:
     reach: a function `reach(first, last, n_key)` that answers with a list of stretches
     `(start, stop)` of keys, which together hold every key that a query at one of the positions
     from `first` to `last` may attend to. They may overlap and run over the ends. None: all keys.
+    common: the same for keys that every one of these queries may attend to; not all of them need
+    be told. None: none is known.
 
     A Boolean array may be joined to a pattern, as in `causal & padding_mask(lengths, n_key)`.
     It belongs to queries and keys by their index, whatever the offset.
@@ -76,20 +78,24 @@ class Pattern:
 
     __array_ufunc__ = None  # array & pattern: NumPy leaves the answer to Pattern
 
-    def __init__(self, rule, reach=None):
+    def __init__(self, rule, reach=None, common=None):
         if not callable(rule):
             raise TypeError(
                 f"rule must be a function of two positions, got {type(rule).__name__}; "
                 "a Boolean array is a mask as it is"
             )
-        if reach is not None and not callable(reach):
-            raise TypeError(
-                "reach must be a function of the first and last position and the number of keys, "
-                f"got {type(reach).__name__}; leave it out if every key may be reached"
-            )
+        for name, stretches, otherwise in (
+            ("reach", reach, "every key may be reached"),
+            ("common", common, "none is known"),
+        ):
+            if stretches is not None and not callable(stretches):
+                raise TypeError(
+                    f"{name} must be a function of the first and last position and the number of "
+                    f"keys, got {type(stretches).__name__}; leave it out if {otherwise}"
+                )
         self._rule = lambda i, j, block: rule(i, j)
-        self._reach = reach or _everything
-        self._made = Pattern, (rule, reach)
+        self._reach, self._common = reach or _everything, common or _nothing
+        self._made = Pattern, (rule, reach, common)
 
     def __call__(self, i, j):
         """Whether the query at position `i` may attend to the key at position `j`."""
@@ -109,6 +115,18 @@ class Pattern:
         """
         return _tidy(self._reach(first, last, n_key), n_key) if first <= last else []
 
+    def common(self, first, last, n_key):
+        """Keys that each query at the positions from `first` to `last` may attend to.
+
+        Arguments and answer as those of `reach`. A key in none of the stretches may be attended
+        to by each of the queries all the same.
+
+        >>> window(3).common(10, 11, 100), (~causal).common(10, 11, 100)
+        ([(9, 13)], [(12, 100)])
+        """
+        stretches = self._common if first <= last else _everything
+        return _tidy(stretches(first, last, n_key), n_key)
+
     def __and__(self, other):
         return _joined(operator.and_, _intersection, self, _as_pattern(other))
 
@@ -120,8 +138,9 @@ class Pattern:
     def __invert__(self):
         return _pattern(
             lambda i, j, block: _negated(self._rule(i, j, block)),
-            _everything,
+            lambda first, last, n_key: _gaps(self.common(first, last, n_key), n_key),
             (operator.invert, (self,)),
+            lambda first, last, n_key: _gaps(self.reach(first, last, n_key), n_key),
         )
 
     def __bool__(self):
@@ -147,8 +166,9 @@ class Pattern:
         offset = check_shift(offset)
         return _pattern(
             lambda i, j, block: self._rule(i + _beside(offset, i), j, block),
-            lambda first, last, n_key: _shifted_reach(self, offset, first, last, n_key),
+            _moved(self.reach, offset, _everything),
             (Pattern.shifted, (self, offset)),
+            _moved(self.common, offset, _nothing),
         )
 
     def array(self, n_query, n_key=None, *, offset=None):
@@ -249,20 +269,25 @@ def _expanded(answer, shape):
 # ---- how patterns are made of patterns -----------------------------------------------------------
 
 
-def _pattern(rule, reach, made):
+def _pattern(rule, reach, made, common=None):
     """A Pattern from a rule that is told the block too; made: what makes the same once more."""
     pattern = object.__new__(Pattern)
     pattern._rule, pattern._reach, pattern._made = rule, reach, made
+    pattern._common = common or _nothing
     return pattern
 
 
-def _joined(join, join_reaches, one, other):
+def _joined(join, join_stretches, one, other):
+    def joined(stretches_of):
+        return lambda *span: join_stretches(
+            stretches_of(one, *span), stretches_of(other, *span), n_key=span[-1]
+        )
+
     return _pattern(
         lambda i, j, block: join(one._rule(i, j, block), other._rule(i, j, block)),
-        lambda first, last, n_key: join_reaches(
-            one.reach(first, last, n_key), other.reach(first, last, n_key), n_key
-        ),
+        joined(Pattern.reach),
         (join, (one, other)),
+        joined(Pattern.common),
     )
 
 
@@ -341,6 +366,10 @@ def _everything(first, last, n_key):
     return [(0, n_key)]
 
 
+def _nothing(first, last, n_key):
+    return []
+
+
 def _tidy(stretches, n_key):
     """The same keys in stretches that are sorted, apart from each other and within 0 and n_key."""
     tidy = []
@@ -369,11 +398,16 @@ def _intersection(one, other, n_key):
     return _gaps(_tidy(_gaps(one, n_key) + _gaps(other, n_key), n_key), n_key)
 
 
-def _shifted_reach(pattern, offset, first, last, n_key):
-    bounds = _bounds(offset)
-    if bounds is None:
-        return _everything(first, last, n_key)
-    return pattern.reach(first + bounds[0], last + bounds[1], n_key)
+def _moved(stretches, offset, unknown):
+    """The stretches of queries that stand `offset` places further on, wherever one of them does."""
+
+    def moved(first, last, n_key):
+        bounds = _bounds(offset)
+        if bounds is None:
+            return unknown(first, last, n_key)
+        return stretches(first + bounds[0], last + bounds[1], n_key)
+
+    return moved
 
 
 def _bounds(offset):
@@ -400,7 +434,11 @@ def _values(held):
 # ---- the patterns --------------------------------------------------------------------------------
 
 
-causal = Pattern(lambda i, j: j <= i, lambda first, last, n_key: [(0, last + 1)])
+causal = Pattern(
+    lambda i, j: j <= i,
+    lambda first, last, n_key: [(0, last + 1)],
+    lambda first, last, n_key: [(0, first + 1)],
+)
 """The pattern `j <= i`, by which no query attends to what comes after it."""
 causal._made = "causal"  # a copy of it is itself: the fused kernel knows it by name
 
@@ -438,6 +476,7 @@ def window(w):
     return Pattern(
         lambda i, j: abs(i - j) < w,
         lambda first, last, n_key: [(first - w + 1, last + w)],
+        lambda first, last, n_key: [(last - w + 1, first + w)],
     )
 
 
@@ -492,6 +531,7 @@ def blocks(size):
     return Pattern(
         lambda i, j: i // size == j // size,
         lambda first, last, n_key: [(first // size * size, (last // size + 1) * size)],
+        lambda first, last, n_key: [(last // size * size, (first // size + 1) * size)],
     )
 
 
@@ -510,6 +550,7 @@ def global_tokens(g):
     return Pattern(
         lambda i, j: (i < g) | (j < g),
         lambda first, last, n_key: [(0, n_key if first < g else g)],
+        lambda first, last, n_key: [(0, n_key if last < g else g)],
     )
 
 
@@ -528,7 +569,11 @@ def prefix(p):
            [1, 1, 1]])
     """
     p = check_count("p", p, least=0)
-    return Pattern(lambda i, j: j < p, lambda first, last, n_key: [(0, p)])
+    return Pattern(
+        lambda i, j: j < p,
+        lambda first, last, n_key: [(0, p)],
+        lambda first, last, n_key: [(0, p)],
+    )
 
 
 def random_blocks(n, size, count, generator):

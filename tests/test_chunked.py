@@ -187,16 +187,16 @@ def test_mask_and_bias_must_fit(backend):
 
 def visited(twin, qkv, **options):
     """How many scores are computed for each item of the leading axes."""
-    counted = []
     module = import_module(f"{twin.lib.__name__}.attention")
+    name = "attention_scores" if twin.is_torch else "_capped"
+    product, counted = getattr(module, name), []
 
-    def counting(query, key, **options):
-        scores = module.attention_scores.original(query, key, **options)
+    def counting(*inputs, **options):
+        scores = product(*inputs, **options)
         counted.append(math.prod(scores.shape))
         return scores
 
-    counting.original = module.attention_scores
-    with patch.object(module, "attention_scores", counting):
+    with patch.object(module, name, counting):
         twin.lib.chunked_attention(*twin.arrays(*qkv), **options)
     return sum(counted)
 
@@ -227,6 +227,20 @@ def test_a_pattern_is_not_asked_about_other_keys(backend):
     backend.lib.chunked_attention(*backend.arrays(*drawn((3,), 12, 12)), mask=mask, chunk_size=4)
     assert sum(asked) == VISITS["window"][1]
     assert max(asked) == 2 * 4
+
+
+def test_a_pattern_is_not_asked_about_keys_that_are_common(backend):
+    asked = []
+
+    def rule(i, j):
+        asked.append((i.shape[-2], j.shape[-1]))
+        return j <= i
+
+    bounds = causal.reach, causal.common
+    mask = Pattern(rule, *bounds)
+    backend.lib.chunked_attention(*backend.arrays(*drawn((3,), 12, 12)), mask=mask, chunk_size=4)
+    blocks = [n for n in asked if n != (0, 0)]  # once for the sake of errors
+    assert blocks == [(2, 2), (2, 4), (2, 2), (2, 4), (2, 2), (2, 4)]
 
 
 def test_a_chunk_that_an_array_forbids_is_not_visited(backend):

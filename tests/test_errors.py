@@ -1176,9 +1176,10 @@ def test_a_rule_must_be_a_function(rule):
         Pattern(rule)
 
 
-def test_reach_must_be_a_function():
-    with pytest.raises(TypeError, match=r"reach must be a function of .*, got list; leave it out"):
-        Pattern(lambda i, j: j <= i, [(0, 3)])
+@pytest.mark.parametrize("name", ["reach", "common"])
+def test_reach_must_be_a_function(name):
+    with pytest.raises(TypeError, match=rf"{name} must be a function of .*, got list; leave it"):
+        Pattern(lambda i, j: j <= i, **{name: [(0, 3)]})
 
 
 @pytest.mark.parametrize("offset", [1.0, None, "1", True, np.array([1.5]), np.array(1.0)], ids=repr)

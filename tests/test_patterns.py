@@ -363,14 +363,18 @@ def keys_within(stretches):
 
 @given(trees(), st.integers(-9, 12), st.integers(-1, 6), st.integers(1, 9))
 def test_no_query_attends_beyond_its_reach(tree, first, more, n_key):
+    """And what is said to be common to some queries, each of them may attend to."""
     pattern, rule = tree
     last = first + more
-    reach = pattern.reach(first, last, n_key)
-    edges = [edge for stretch in reach for edge in stretch]
-    assert edges == sorted(set(edges)), "sorted, apart, none empty"
-    assert all(0 <= edge <= n_key for edge in edges)
-    attended = {j for j in range(n_key) if any(rule(i, j) for i in range(first, last + 1))}
-    assert attended <= keys_within(reach)
+    for stretches in (pattern.reach(first, last, n_key), pattern.common(first, last, n_key)):
+        edges = [edge for stretch in stretches for edge in stretch]
+        assert edges == sorted(set(edges)), "sorted, apart, none empty"
+        assert all(0 <= edge <= n_key for edge in edges)
+    answers = {j: [rule(i, j) for i in range(first, last + 1)] for j in range(n_key)}
+    attended = {j for j, answer in answers.items() if any(answer)}
+    shared = {j for j, answer in answers.items() if all(answer)}
+    assert attended <= keys_within(pattern.reach(first, last, n_key))
+    assert shared >= keys_within(pattern.common(first, last, n_key))
 
 
 @given(st.lists(st.tuples(st.integers(-3, 12), st.integers(-3, 12)), max_size=5), st.data())
@@ -378,7 +382,7 @@ def test_stretches_are_joined_as_sets_of_keys(stretches, data):
     n_key = 9
     others = data.draw(st.lists(st.tuples(st.integers(-3, 12), st.integers(-3, 12)), max_size=5))
     one, other = (
-        Pattern(lambda i, j: j < 0, lambda first, last, n_key, found=found: found)
+        Pattern(lambda i, j: j < 0, *2 * [lambda first, last, n_key, found=found: found])
         for found in (stretches, others)
     )
     here, there = (keys_within(found) & set(range(n_key)) for found in (stretches, others))
@@ -387,9 +391,15 @@ def test_stretches_are_joined_as_sets_of_keys(stretches, data):
         (one | other, here | there),
         (one & other, here & there),
     ):
-        found = pattern.reach(0, 5, n_key)
-        assert keys_within(found) == expected
-        assert all(stop < start for (_, stop), (start, _) in pairwise(found))
+        opposite = set(range(n_key)) - expected
+        for found, keys in (
+            (pattern.reach(0, 5, n_key), expected),
+            (pattern.common(0, 5, n_key), expected),
+            ((~pattern).reach(0, 5, n_key), opposite),
+            ((~pattern).common(0, 5, n_key), opposite),
+        ):
+            assert keys_within(found) == keys
+            assert all(stop < start for (_, stop), (start, _) in pairwise(found))
 
 
 def test_the_reach_is_as_short_as_can_be():
@@ -401,7 +411,9 @@ def test_the_reach_is_as_short_as_can_be():
     assert causal.reach(-4, -1, 20) == []
     assert causal.reach(3, 2, 20) == []
     assert (window(2) | window(2).shifted(9)).reach(3, 4, 20) == [(2, 6), (11, 15)]
-    assert (~causal).reach(4, 7, 20) == [(0, 20)]
+    assert (~causal).reach(4, 7, 20) == [(5, 20)]
+    assert (~window(3)).reach(4, 5, 20) == [(0, 3), (7, 20)]
+    assert (~strided(3)).reach(4, 7, 20) == [(0, 20)]
     assert (window(2) & np.ones((1, 20), bool)).reach(3, 4, 20) == [(2, 6)]
     assert dilated(2, 3).reach(4, 7, 20) == [(0, 13)]
     assert dilated(2, 3).reach(9, 9, 20) == [(4, 15)]
@@ -424,6 +436,28 @@ def test_the_reach_is_as_short_as_can_be():
     assert documents([[1, 1, 2, 2, 3], [1, 2, 2, 2, 3]]).reach(1, 1, 5) == [(0, 4)]
 
 
+def test_as_much_is_common_as_can_be():
+    assert causal.common(4, 7, 20) == [(0, 5)]
+    assert causal.common(-4, 7, 20) == []
+    assert causal.common(30, 31, 20) == [(0, 20)]
+    assert causal.common(3, 2, 20) == [(0, 20)], "no query is kept from any key"
+    assert causal.shifted(5).common(4, 7, 20) == [(0, 10)]
+    assert window(3).common(4, 7, 20) == [(5, 7)]
+    assert window(3).common(4, 9, 20) == []
+    assert (causal & window(3)).common(4, 5, 20) == [(3, 5)]
+    assert (causal | prefix(8)).common(4, 5, 20) == [(0, 8)]
+    assert (causal & np.ones((1, 20), bool)).common(4, 5, 20) == []
+    assert (causal | np.ones((1, 20), bool)).common(4, 5, 20) == [(0, 5)]
+    assert blocks(4).common(5, 7, 20) == [(4, 8)]
+    assert blocks(4).common(7, 8, 20) == []
+    assert global_tokens(2).common(1, 2, 20) == [(0, 2)]
+    assert global_tokens(2).common(0, 1, 20) == [(0, 20)]
+    assert prefix(3).common(4, 5, 20) == [(0, 3)]
+    assert (~causal).common(4, 7, 20) == [(8, 20)]
+    assert (~blocks(4)).common(5, 7, 20) == [(0, 4), (8, 20)]
+    assert strided(1).common(4, 7, 20) == [], "none is known"
+
+
 @pytest.mark.parametrize("kind", ["numpy", "torch", "meta"])
 def test_one_offset_for_each_item_reaches_as_far_as_any(kind):
     offsets = np.array([3, 0, 7])[:, None, None]
@@ -432,6 +466,8 @@ def test_one_offset_for_each_item_reaches_as_far_as_any(kind):
     shifted = window(2).shifted(offsets)
     assert shifted.reach(1, 2, 20) == ([(0, 20)] if kind == "meta" else [(0, 11)])
     assert window(2).shifted(offsets[:0]).reach(1, 2, 20) == [(0, 20)]
+    shifted = causal.shifted(offsets)
+    assert shifted.common(1, 2, 20) == ([] if kind == "meta" else [(0, 2)])
 
 
 # ---- copies --------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """Break the code in small ways, one at a time, and see whether a test notices.
 
-`python run.py mutants` does it to every line of both twins, with mutmut, in a copy of the project;
-that takes hours. It writes the score to qkvlib/book/mutants.json. What no test noticed is
-looked up in tests/survivors.toml, which gives the reasons; a change without one is printed, and
-the command fails. `python run.py mutants attention` breaks the files of that name
-alone and writes nothing.
+`python run.py mutants` does it to every line of both twins, with mutmut, in a copy of the project
+under _build/mutants; that takes hours. `python run.py mutants attention` breaks the two files of
+that name alone. Either writes the score of each file that it went through to
+qkvlib/book/mutants.json. What no test noticed is looked up in tests/survivors.toml, which gives
+the reasons; a change without one is printed, and the command fails.
 """
 
 import json
@@ -13,10 +13,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import tomllib
+from collections import Counter
 from pathlib import Path
 
+COPY = Path("_build", "mutants")
 SCORE = Path("qkvlib", "book", "mutants.json")
 REASONS = Path("tests", "survivors.toml")
 TWINS = ("numpy", "torch")
@@ -42,18 +43,15 @@ timeout_constant = 10.0
 
 
 def main(*names):
-    with tempfile.TemporaryDirectory() as folder:
-        project = Path(folder, "project")
-        copy_to(project)
-        configure(project, names or ["*"])
-        mutmut(project, "run", "--max-children", "2")
-        found = outcomes(project)
-        survivors = [change(project, name) for name, how in found.items() if how not in NOTICED]
+    shutil.rmtree(COPY, ignore_errors=True)
+    copy_to(COPY)
+    configure(COPY, names or ["*"])
+    mutmut(COPY, "run", "--max-children", "2")
+    found = outcomes(COPY)
+    survivors = [change(COPY, name) for name, how in found.items() if how not in NOTICED]
+    write_score(found)
     unexplained = [each for each in survivors if each not in reasons()]
-    score = {"mutants": len(found), "noticed": len(found) - len(survivors)}
-    print(json.dumps(score), *unexplained, sep="\n")
-    if not names:
-        SCORE.write_text(json.dumps(score) + "\n", encoding="utf-8")
+    print(len(found), "mutants,", len(survivors), "not noticed; without a reason:", *unexplained)
     sys.exit(bool(unexplained))
 
 
@@ -99,6 +97,18 @@ def change(project, mutant):
     before = " ".join(line[1:].strip() for line in lines if re.match(r"-(?!--)", line))
     after = " ".join(line[1:].strip() for line in lines if re.match(r"\+(?!\+\+)", line))
     return f"{file}: {before}  ->  {after}"
+
+
+def write_score(found):
+    """The counts of each file that was gone through, beside those of the others."""
+    score = json.loads(SCORE.read_text(encoding="utf-8")) if SCORE.exists() else {}
+    made, noticed = Counter(), Counter()
+    for name, how in found.items():
+        module = ".".join(name.split(".")[:3])
+        made[module] += 1
+        noticed[module] += how in NOTICED
+    score |= {module: {"mutants": made[module], "noticed": noticed[module]} for module in made}
+    SCORE.write_text(json.dumps(score, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def reasons():

@@ -1,7 +1,7 @@
 """Work for all cores: one Python thread for each, and a BLAS that does not split its products."""
 
 import ctypes
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache
@@ -23,24 +23,25 @@ def for_each(function, items):
     taking = Lock()
 
     def work():
-        while True:
+        try:
+            while True:
+                with taking:
+                    item = next(items, None)
+                if item is None:
+                    return
+                function(*item)
+        finally:
             with taking:
-                item = next(items, None)
-            if item is None:
-                return
-            function(*item)
+                items.close()  # after an error or an interrupt nobody takes another one
 
     with _threads_of_blas() as count:
         if count == 1:
             return work()
-        with ThreadPoolExecutor(count) as pool:
-            workers = [pool.submit(copy_context().run, work) for _ in range(count)]
-            try:
-                for worker in as_completed(workers):
-                    worker.result()
-            finally:
-                with taking:
-                    items.close()  # after an error or an interrupt nobody takes another one
+        with ThreadPoolExecutor(count - 1) as pool:
+            helpers = [pool.submit(copy_context().run, work) for _ in range(count - 1)]
+            work()
+            for helper in helpers:
+                helper.result()
 
 
 @contextmanager

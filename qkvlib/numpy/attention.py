@@ -81,10 +81,7 @@ def attention_scores(query, key, *, bias=None, scale=None, softcap=None):
     limits = np.finfo(working_dtype(query))
     scale = _checks.resolve_scale(scale, query.shape[-1], limits)
     softcap = _checks.check_softcap(softcap, limits)
-    scores = (working(query) * scale) @ working(key).swapaxes(-2, -1)
-    if softcap is not None:
-        with np.errstate(over="ignore"):  # tanh of infinity is 1
-            scores = softcap * np.tanh(scores / softcap)
+    scores = _capped(working(query) * scale, working(key), softcap)
     if bias is not None:
         scores = scores + bias_array(bias, shape, query)
     return scores
@@ -173,55 +170,64 @@ def chunked_attention(
     lead = _checks.check_value(shape, value.shape)
     chunk_size = _checks.check_count("chunk_size", chunk_size)
     limits = np.finfo(working_dtype(query))
-    options = {
-        "scale": _checks.resolve_scale(scale, query.shape[-1], limits),
-        "softcap": _checks.check_softcap(softcap, limits),
-    }
+    scale = _checks.resolve_scale(scale, query.shape[-1], limits)
+    softcap = _checks.check_softcap(softcap, limits)
     _chunk(mask, bias, shape, query, range(0), range(0))  # mask and bias must fit
     output = np.empty((*lead, shape[-2], value.shape[-1]), query.dtype.type)
+    queries, keys, values = (_spread(x, lead) for x in (query, key, value))
 
     def blocks():
         for rows, columns in visits(mask, *shape[-2:], chunk_size):
-            chunks = [_chunk(mask, bias, shape, query, rows, keys) for keys in columns]
+            chunks = [_chunk(some, bias, shape, query, rows, keys) for keys, some in columns]
+            chunks = [(keys, *(_spread(x, lead) for x in rest)) for keys, *rest in chunks]
             for item in np.ndindex(lead):  # one head of one sequence: two axes are left
                 yield item, slice(rows.start, rows.stop), chunks
 
     def attend(item, rows, chunks):
-        q, k, v = (_of_item(x, lead, item) for x in (query, key, value))
-        own = [(keys, _of_item(a, lead, item), _of_item(b, lead, item)) for keys, a, b in chunks]
-        output[item][rows] = _online_softmax(_read(q[rows], k, v, own, **options))
+        own = [(keys, *(x if x is None else x[item] for x in rest)) for keys, *rest in chunks]
+        scaled = working(queries[item][rows]) * scale
+        output[item][rows] = _online_softmax(_read(scaled, keys[item], values[item], own, softcap))
 
     for_each(attend, blocks())
     return output
 
 
+def _spread(x, lead):
+    """`x`, which may be None, with these leading axes, to which its own broadcast."""
+    return None if x is None else np.broadcast_to(x, (*lead, *x.shape[-2:]))
+
+
 def _chunk(mask, bias, shape, query, rows, keys):
-    """The slice of a chunk of keys, which pairs of it are allowed (None: all), and its bias."""
+    """A chunk of keys: its slice, the pairs it forbids, the keys that nobody may read, its bias.
+
+    Each of the last three may be None: nothing forbidden, everything read, no bias.
+    """
     if mask is not None:
         mask = mask_block(mask, shape, rows, keys)
     if bias is not None:
-        bias = bias_block(bias, shape, rows, keys)
+        bias = bias_block(bias, shape, query, rows, keys)
     allowed = allowed_pairs(mask, bias, (*shape[:-2], len(rows), len(keys)), query)
-    if allowed is not None and allowed.all():
-        allowed = None
-    return slice(keys.start, keys.stop), allowed, bias
+    forbidden = unread = None
+    if allowed is not None and not allowed.all():
+        forbidden = ~allowed
+        unread = forbidden.all(axis=-2)[..., None]
+    return slice(keys.start, keys.stop), forbidden, unread, bias
 
 
-def _of_item(x, lead, item):
-    """The last two axes of `x` at one place of the leading axes `lead`, to which it broadcasts."""
-    return None if x is None else np.broadcast_to(x, (*lead, *x.shape[-2:]))[item]
-
-
-def _read(query, key, value, chunks, *, scale, softcap):
+def _read(query, key, value, chunks, softcap):
     """The scores and values of each chunk of keys that some of these queries may attend to."""
-    for keys, allowed, bias in chunks:
-        if allowed is not None and not allowed.any():
-            continue
-        readable = without_unreachable(key[keys], allowed)
-        scores = attention_scores(query, readable, bias=bias, scale=scale, softcap=softcap)
-        if allowed is not None:
-            np.copyto(scores, -np.inf, where=~allowed)
-        yield scores, working(without_unreachable(value[keys], allowed))
+    for keys, forbidden, unread, bias in chunks:
+        k, v = working(key[keys]), working(value[keys])
+        if unread is not None and unread.any():  # their weight will be 0, but 0 * NaN is NaN
+            if unread.all():
+                continue
+            k, v = np.where(unread, 0, k), np.where(unread, 0, v)
+        scores = _capped(query, k, softcap)
+        if bias is not None:
+            scores += bias
+        if forbidden is not None:
+            np.copyto(scores, -np.inf, where=forbidden)
+        yield scores, v
 
 
 def _online_softmax(chunks):
@@ -241,6 +247,15 @@ def _online_softmax(chunks):
         total = total * rescale + weights.sum(-1, keepdims=True)
         output = output * rescale + weights @ value
     return output / _or_one(total)
+
+
+def _capped(query, key, softcap):
+    """`query key^T`, and, if there is a softcap, how it bounds that."""
+    scores = query @ key.swapaxes(-2, -1)
+    if softcap is not None:
+        with np.errstate(over="ignore"):  # tanh of infinity is 1
+            scores = softcap * np.tanh(scores / softcap)
+    return scores
 
 
 def _shifted(scores, axis):

@@ -82,18 +82,17 @@ def allowed_pairs(mask, bias, shape, query):
 def bias_array(bias, shape, query):
     """`bias`, a floating array that fits scores of `shape`, in the dtype of the scores."""
     check_bias(bias, shape)
-    with np.errstate(over="ignore"):  # beyond the scores' range is infinite
-        return bias.astype(working_dtype(query), copy=False)
+    return _as_scores(bias, query)
 
 
-def bias_block(bias, shape, queries, keys):
-    """`bias[..., a:b, c:d]` for the ranges queries and keys, checked as in `bias_array`.
+def bias_block(bias, shape, query, queries, keys):
+    """`bias_array(bias, shape, query)[..., a:b, c:d]` for the ranges queries and keys.
 
     Axes of size 1 stay as they are.
     """
     check_bias(bias, shape)
     bias = bias.reshape((1,) * (2 - bias.ndim) + bias.shape)
-    return patterns.part(bias, queries, keys)
+    return _as_scores(patterns.part(bias, queries, keys), query)
 
 
 def check_bias(bias, shape):
@@ -137,3 +136,8 @@ def without_unreachable(x, allowed):
         return x
     reached = allowed.any(axis=-2)[..., None]
     return x if reached.all() else np.where(reached, x, 0)
+
+
+def _as_scores(bias, query):
+    with np.errstate(over="ignore"):  # beyond the scores' range is infinite
+        return bias.astype(working_dtype(query), copy=False)

@@ -317,7 +317,7 @@ def _zeros_like(x, others):
 def _visited(mask, bias, shape, query, chunk_size):
     """Blocks of queries and the chunks of keys that they visit: indices, allowed pairs, bias."""
     for rows, columns in visits(mask, *shape[-2:], chunk_size):
-        chunks = (_chunk(mask, bias, shape, query, rows, keys) for keys in columns)
+        chunks = (_chunk(some, bias, shape, query, rows, keys) for keys, some in columns)
         yield rows, (chunk for chunk in chunks if not _is_dead(chunk[1]))
 
 
