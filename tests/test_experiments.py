@@ -1,6 +1,5 @@
 """The experiments of the chapters: right tasks, one honest loop, and bounds with room."""
 
-import json
 import math
 import re
 
@@ -21,7 +20,7 @@ from qkvlib.book.experiments import (
     training,
 )
 
-TABLE = json.loads(margins.TABLE.read_text(encoding="utf-8"))
+TABLE = [row for name in margins.STUDIES for row in margins.table(name)]
 ROWS = {(row["experiment"], row["figure"]): row for row in TABLE}
 BOUNDED = [row for row in TABLE if row["bound"]]
 
@@ -258,11 +257,18 @@ def figure(row):
     return f"{row['experiment']}: {row['figure']}"
 
 
-def test_the_table_has_every_experiment_and_every_bound():
-    assert {row["experiment"] for row in TABLE} == set(margins.EXPERIMENTS)
-    for name, bounds in margins.BOUNDS.items():
-        stored = {row["figure"]: row["bound"] for row in BOUNDED if row["experiment"] == name}
-        assert stored == bounds
+@pytest.mark.parametrize("name", margins.STUDIES)
+def test_a_table_has_every_experiment_and_every_bound_of_its_study(name):
+    study, rows = margins.study_of(name), margins.table(name)
+    assert len(study.SEEDS) >= 5
+    assert {row["experiment"] for row in rows} == set(study.EXPERIMENTS) == set(study.BOUNDS)
+    for experiment, bounds in study.BOUNDS.items():
+        stored = {row["figure"]: row["bound"] for row in rows if row["experiment"] == experiment}
+        assert {figure: bound for figure, bound in stored.items() if bound} == bounds
+
+
+def test_no_experiment_belongs_to_two_studies():
+    assert len(ROWS) == len(TABLE)
 
 
 @pytest.mark.parametrize("row", BOUNDED, ids=figure)
@@ -278,7 +284,7 @@ def test_other_kernels_change_nothing_that_is_shown(row):
 
 
 def test_learned_rules_reproduce_their_rows():
-    for label, values in margins.study("learn_rules").items():
+    for label, values in margins.measure(margins.study_of("reading"), "learn_rules").items():
         row = ROWS["learn_rules", label]
         measured = [min(values), float(np.mean(values)), max(values)]
         assert measured == pytest.approx([row["min"], row["mean"], row["max"]], abs=1e-3)
@@ -286,7 +292,7 @@ def test_learned_rules_reproduce_their_rows():
 
 @pytest.mark.parametrize("name", ["mirror", "copy_previous", "loss_curve"])
 def test_one_seed_falls_within_its_rows(name):
-    for label, value in margins.EXPERIMENTS[name](0).items():
+    for label, value in margins.study_of("reading").EXPERIMENTS[name](0).items():
         row = ROWS[name, label]
         assert row["min"] - 1e-3 <= value <= row["max"] + 1e-3
 

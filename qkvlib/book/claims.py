@@ -212,10 +212,11 @@ def render_page(chapters, *, allow_missing=False):
     measured = {record["id"]: record["measured"] for _, record in records}
     lines = [*HEAD, "", *_summary(claims)]
     for section, title in _data()["sections"].items():
-        lines += ["", f"## {title if section == 'O' else f'{section} {title}'}"]
-        for claim in claims.values():
-            if claim.section == section:
-                lines += ["", *_entry(claim, measured.get(claim.id, ()))]
+        of_section = [claim for claim in claims.values() if claim.section == section]
+        if of_section:
+            lines += ["", f"## {title if section == 'O' else f'{section} {title}'}"]
+        for claim in of_section:
+            lines += ["", *_entry(claim, measured.get(claim.id, ()))]
     return "\n".join(lines) + "\n"
 
 

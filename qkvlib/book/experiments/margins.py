@@ -1,114 +1,44 @@
 """How far the experiments stay from what the chapters assert about them.
 
-    python -m qkvlib.book.experiments.margins
+    python -m qkvlib.book.experiments.margins reading
 
-measures every figure with 8 seeds, once with the fastest kernels of this processor and once with
-the plainest ones that torch has, and writes `margins.json`: for each figure the bound that a
-chapter asserts, if any, the smallest, mean and largest value, and the largest difference between
-the two runs. It takes about six minutes.
+measures every figure of the study `studies/reading.py` with several seeds, once with the fastest
+kernels of this processor and once with the plainest ones that torch has, and writes
+`studies/reading.json`: for each figure the bound that a chapter asserts, if any, the smallest,
+mean and largest value, and the largest difference between the two runs. Without a name it does
+so for all studies, which takes a while.
 """
 
 import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import numpy as np
 
-from qkvlib.book.example import COORDINATES, X
-from qkvlib.book.experiments import copy_previous, learn_rules, loss_curve, mirror
-from qkvlib.book.experiments.tasks import pronoun_sentences
-from qkvlib.numpy import attention_weights
+from qkvlib.book.experiments import studies
 
-TABLE = Path(__file__).with_name("margins.json")
-SEEDS = range(8)
+FOLDER = Path(studies.__file__).parent
+STUDIES = sorted(module.name for module in iter_modules(studies.__path__))
 PLAIN_KERNELS = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
 
 
-def mirror_figures(seed):
-    told, not_told = mirror(seed), mirror(seed, positions=None)
-    uniform = mirror(seed, attention="uniform")
-    return {
-        "weight on the mirror token, untrained, highest head": told.before.max(),
-        "weight on the mirror token, trained, mean of the heads": told.after.mean(),
-        "accuracy": told.accuracy,
-        "accuracy without positions": not_told.accuracy,
-        "accuracy with uniform attention": uniform.accuracy,
-        "without positions minus uniform": not_told.accuracy - uniform.accuracy,
-    }
+def study_of(name):
+    """The module of one study."""
+    return import_module(f"{studies.__name__}.{name}")
 
 
-def copy_figures(seed):
-    untied, query_key = copy_previous(seed), copy_previous(seed, tied="query-key")
-    return {
-        "accuracy": untied.accuracy,
-        "weight on the token before": np.diag(untied.weights, -1).mean(),
-        "accuracy, queries and keys tied": query_key.accuracy,
-        "weight on the token itself, queries and keys tied": np.diag(query_key.weights).mean(),
-        "accuracy, keys and values tied": copy_previous(seed, tied="key-value").accuracy,
-    }
+def table(name):
+    """The rows that were stored for one study."""
+    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def loss_figures(seed):
-    scaled, unscaled = loss_curve(seed), loss_curve(seed, scale=1.0)
-    return {
-        "loss after 60 steps": scaled[60],
-        "loss after 60 steps without scale": unscaled[60],
-        "last loss": scaled[-1],
-        "last loss without scale": unscaled[-1],
-    }
-
-
-def rules_figures(seed):
-    W_Q, W_K, accuracy = learn_rules(seed)
-    M = W_Q @ W_K.T
-    sentences, is_word, pronoun, name = pronoun_sentences()
-    weights = attention_weights(sentences @ W_Q, sentences @ W_K, mask=is_word[:, None])
-    he, paul = 3, 0
-    pairs = [("he/she", "he/she"), ("refers", "name"), ("refers", "refers"), ("refers", "action")]
-    return {
-        **{f"M[{a}, {b}]": M[COORDINATES.index(a), COORDINATES.index(b)] for a, b in pairs},
-        "accuracy": accuracy,
-        "mean weight on the right name": weights[np.arange(len(name)), pronoun, name].mean(),
-        "weight of Paul for he, running sentence": attention_weights(X @ W_Q, X @ W_K)[he, paul],
-    }
-
-
-EXPERIMENTS = {
-    "mirror": mirror_figures,
-    "copy_previous": copy_figures,
-    "loss_curve": loss_figures,
-    "learn_rules": rules_figures,
-}
-
-BOUNDS = {
-    "mirror": {
-        "weight on the mirror token, untrained, highest head": "< 0.12",
-        "weight on the mirror token, trained, mean of the heads": "> 0.5",
-        "accuracy": "> 0.95",
-        "without positions minus uniform": "< 0.1",
-    },
-    "copy_previous": {
-        "accuracy": "> 0.99",
-        "weight on the token before": "> 0.5",
-        "accuracy, queries and keys tied": "< 0.85",
-        "accuracy, keys and values tied": "> 0.95",
-    },
-    "loss_curve": {},
-    "learn_rules": {
-        "M[he/she, he/she]": "> 2.5",
-        "M[refers, name]": "> 1.5",
-        "M[refers, refers]": "< -1",
-        "mean weight on the right name": "> 0.9",
-    },
-}
-"""What the chapters assert of these figures; the other figures they only show."""
-
-
-def study(name, seeds=SEEDS):
-    """The figures of one experiment, by label: one value for each seed."""
-    measured = [EXPERIMENTS[name](seed) for seed in seeds]
+def measure(study, experiment):
+    """The figures of one experiment, by label: one value for each seed of its study."""
+    measured = [study.EXPERIMENTS[experiment](seed) for seed in study.SEEDS]
     return {label: [float(figures[label]) for figures in measured] for label in measured[0]}
 
 
@@ -128,22 +58,31 @@ def room(row):
     return row["min"] - float(bound) if sign == ">" else float(bound) - row["max"]
 
 
-def main():
-    fast, plain = (measured_with(kernels) for kernels in ({}, PLAIN_KERNELS))
+def main(*names):
+    for name in names or STUDIES:
+        print(name, flush=True)
+        store(name)
+
+
+def store(name):
+    """Measure one study and write its table."""
+    study = study_of(name)
+    fast, plain = (measured_with(kernels, name) for kernels in ({}, PLAIN_KERNELS))
     lines = [
-        {"experiment": name, "figure": label, "bound": BOUNDS[name].get(label)}
-        | summary(values, plain[name][label])
-        for name, figures in fast.items()
+        {"experiment": experiment, "figure": label, "bound": study.BOUNDS[experiment].get(label)}
+        | summary(values, plain[experiment][label])
+        for experiment, figures in fast.items()
         for label, values in figures.items()
     ]
     text = ",\n".join(json.dumps(line) for line in lines)
-    TABLE.write_text(f"[\n{text}\n]\n", encoding="utf-8")
+    (FOLDER / f"{name}.json").write_text(f"[\n{text}\n]\n", encoding="utf-8")
 
 
-def measured_with(kernels):
-    """All figures, measured in a process of its own: torch chooses its kernels once."""
+def measured_with(kernels, name):
+    """All figures of a study, measured in a process of its own: torch chooses kernels once."""
     command = "import json; from qkvlib.book.experiments.margins import *; "
-    command += "print(json.dumps({name: study(name) for name in EXPERIMENTS}))"
+    command += f"study = study_of({name!r}); "
+    command += "print(json.dumps({each: measure(study, each) for each in study.EXPERIMENTS}))"
     result = subprocess.run(
         [sys.executable, "-c", command],
         env=os.environ | kernels,
@@ -155,4 +94,4 @@ def measured_with(kernels):
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

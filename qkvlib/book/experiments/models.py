@@ -5,6 +5,7 @@ keeps what another processor rounds differently too small to be seen.
 """
 
 import math
+from functools import partial
 
 import torch
 from torch import nn
@@ -14,10 +15,11 @@ from qkvlib.torch import Encoder, FeedForward, LayerNorm, MultiHeadAttention, Tr
 from qkvlib.torch.multihead import linear_from
 
 
-def reader(generator, attention, *, vocabulary, length, positions="learned"):
+def reader(generator, attention, **sizes):
     """A model of one block that reads tokens and scores, at each place, every possible token.
 
     generator: a NumPy Generator; attention: the block's layer, as `heads` makes one
+    vocabulary, length: how many tokens there are, and how many a sequence has
     positions: "learned", or None for a model that is not told where a token stands
     -> an `nn.Sequential` of encoder, norm and read-out: tokens (..., n) -> (..., n, vocabulary)
 
@@ -30,19 +32,59 @@ def reader(generator, attention, *, vocabulary, length, positions="learned"):
     >>> tuple(model(torch.tensor([[4, 0, 2]])).shape)
     (1, 3, 5)
     """
+    return stack(generator, [block(generator, attention)], **sizes)
+
+
+def stack(generator, blocks, *, vocabulary, length, positions="learned", pattern=None):
+    """A model of these blocks, one after the other, each reading what the one before wrote.
+
+    blocks: a list of what `block` makes; pattern: who may attend to whom in every block, None
+    for everybody; the rest, and what comes back, as in `reader`
+    """
     check_choice("positions", positions, "learned", None)
-    d_model = attention.query.in_features
-    block = TransformerBlock.from_parts(
-        attention, feed_forward(generator, d_model), LayerNorm(d_model), LayerNorm(d_model)
-    )
+    d_model = blocks[0].attention.query.in_features
     tokens = normal(generator, vocabulary, d_model)
     places = torch.zeros(length, d_model, dtype=tokens.dtype)
     if positions == "learned":
         places = normal(generator, length, d_model)
-    encoder = Encoder(tokens, places, norm=nn.Identity(), blocks=[block])
+    encoder = MaskedEncoder(tokens, places, norm=nn.Identity(), blocks=blocks)
+    encoder.pattern = pattern
     encoder.position_table.requires_grad_(positions == "learned")
     answers = normal(generator, vocabulary, d_model) / math.sqrt(d_model)
     return nn.Sequential(encoder, LayerNorm(d_model), linear_from(answers.T)).double()
+
+
+class MaskedEncoder(Encoder):
+    """An `Encoder` that knows by itself who may attend to whom."""
+
+    pattern = None
+
+    def forward(self, ids, *, mask=None):
+        return super().forward(ids, mask=self.pattern if mask is None else mask)
+
+    def trace(self, ids, *, mask=None):
+        return super().trace(ids, mask=self.pattern if mask is None else mask)
+
+
+def block(generator, attention, *, norm="pre", skip=True):
+    """A `TransformerBlock` around `attention`; without skip nothing is added to what came in."""
+    kind = TransformerBlock if skip else WithoutSkip
+    d_model = attention.query.in_features
+    feed = feed_forward(generator, d_model)
+    return kind.from_parts(attention, feed, LayerNorm(d_model), LayerNorm(d_model), norm=norm)
+
+
+class WithoutSkip(TransformerBlock):
+    """A block that hands on only what its parts make: the fault that collapses deep models."""
+
+    def forward(self, x, *, mask=None, bias=None, cache=None):
+        parts = (
+            (partial(self.attention, mask=mask, bias=bias, cache=cache), self.attention_norm),
+            (self.feed_forward, self.feed_forward_norm),
+        )
+        for part, norm in parts:
+            x = part(norm(x)) if self.norm == "pre" else norm(part(x))
+        return x
 
 
 def heads(generator, num_heads=1, *, d_model=64, d_k=None):
