@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+import qkvlib.torch
+from qkvlib.book import patients
 from qkvlib.book.example import CONTENT, embed
 from qkvlib.book.experiments import (
+    clinic,
     copy_previous,
     learn_rules,
     loss_curve,
@@ -19,6 +22,9 @@ from qkvlib.book.experiments import (
     tasks,
     training,
 )
+from qkvlib.diagnostics import leak
+from qkvlib.patterns import causal
+from qkvlib.torch import causal_mask
 
 TABLE = [row for name in margins.STUDIES for row in margins.table(name)]
 ROWS = {(row["experiment"], row["figure"]): row for row in TABLE}
@@ -183,6 +189,136 @@ def test_weights_are_drawn_with_the_size_that_keeps_the_signal(generator):
         assert float(W.detach().var()) * fan_in == pytest.approx(1, rel=0.1)
     assert layer.W_Q.shape == layer.W_K.shape == (64, 1024)
     assert layer.W_V.shape == layer.W_O.shape == (64, 64)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_block_without_skip_hands_on_only_what_its_parts_make(generator, norm):
+    x = torch.from_numpy(generator.normal(size=(5, 12)))
+    layer = models.heads(generator, 3, d_model=12)
+    seeds = (np.random.default_rng(1) for _ in "12")
+    sound, sick = (
+        models.block(g, layer, norm=norm, skip=skip).double()
+        for g, skip in zip(seeds, (True, False))
+    )
+    with torch.no_grad():
+        read = sick.attention(sick.attention_norm(x) if norm == "pre" else x)
+        read = sick.feed_forward_norm(read) if norm == "pre" else sick.attention_norm(read)
+        made = sick.feed_forward(read)
+        made = made if norm == "pre" else sick.feed_forward_norm(made)
+        np.testing.assert_allclose(sick(x).numpy(), made.numpy(), atol=1e-12)
+        if norm == "pre":  # what the sound block adds on the way is missing at the end
+            middle = x + sound.attention(sound.attention_norm(x))
+            added = sound.feed_forward(sound.feed_forward_norm(middle))
+            np.testing.assert_allclose(sound(x).numpy(), (middle + added).numpy(), atol=1e-12)
+        assert not torch.allclose(sick(x), sound(x), atol=0.1)
+
+
+def three_blocks(generator, pattern=None):
+    blocks = [models.block(generator, models.heads(generator, 2, d_model=12)) for _ in range(3)]
+    return models.stack(generator, blocks, vocabulary=7, length=5, pattern=pattern)
+
+
+def test_a_stack_reads_block_after_block(generator):
+    model = three_blocks(generator)
+    tokens = torch.tensor([[6, 0, 3, 3, 1]])
+    encoder, norm, answers = model
+    with torch.no_grad():
+        x = encoder.token_table[tokens] + encoder.position_table
+        for block in encoder.blocks:
+            x = block(x)
+        np.testing.assert_array_equal(model(tokens).numpy(), answers(norm(x)).numpy())
+        assert torch.equal(encoder.trace(tokens).hidden_states[-1], x)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+    assert model(tokens).shape == (1, 5, 7)
+
+
+def test_an_encoder_with_a_pattern_keeps_it_in_every_block(generator):
+    tokens = torch.tensor([[6, 0, 3, 3, 1]])
+    straight, everybody = (three_blocks(generator, p)[0] for p in (causal, None))
+    with torch.no_grad():
+        for weights in straight.trace(tokens).weights:
+            assert not weights.triu(1).any()
+            assert (weights.tril() > 0).sum() == 2 * 15
+        masks = np.tri(5) > 0
+        assert leak(lambda x, mask: straight(x), tokens, masks) == 0
+        assert leak(lambda x, mask: everybody(x), tokens, masks) > 0.01
+
+
+def test_a_mask_that_is_passed_replaces_the_pattern(generator):
+    encoder, tokens = three_blocks(generator, causal)[0], torch.tensor([[6, 0, 3, 3, 1]])
+    own = torch.eye(5, dtype=torch.bool)
+    with torch.no_grad():
+        for weights in encoder.trace(tokens, mask=own).weights:
+            assert torch.equal(weights, own.double().expand_as(weights))
+        last = encoder.trace(tokens, mask=own).hidden_states[-1]
+        assert torch.equal(encoder(tokens, mask=own), last)
+        assert not torch.allclose(encoder(tokens), last, atol=0.01)
+
+
+# The clinic
+
+
+def test_patients_of_one_seed_start_alike_whatever_their_fault():
+    healthy = dict(clinic.patient(1).named_parameters())
+    for fault in ({"norm": "post"}, {"skip": False}, {"scale": 0.5}, {"pattern": causal}):
+        for name, parameter in clinic.patient(1, **fault).named_parameters():
+            assert torch.equal(parameter, healthy[name]), fault
+    assert not torch.equal(clinic.patient(2)[0].token_table, healthy["0.token_table"])
+
+
+def test_std_is_that_of_every_matrix_in_the_blocks():
+    healthy, sick = clinic.patient(layers=2), clinic.patient(layers=2, std=0.5)
+    for (name, before), after in zip(healthy.named_parameters(), sick.parameters()):
+        matrix = before.ndim == 2 and ".blocks." in name
+        factor = 0.5 * math.sqrt(before.shape[1]) if matrix else 1
+        torch.testing.assert_close(after, before * factor)
+        assert not matrix or float(after.detach().std()) == pytest.approx(0.5, rel=0.1)
+
+
+def test_only_the_named_projections_are_multiplied():
+    before, after = clinic.patient(layers=2), clinic.patient(layers=2)
+    clinic.multiplied(after, 3.0, "key", "output")
+    for (name, one), other in zip(before.named_parameters(), after.parameters()):
+        factor = 3 if ".key." in name or ".output." in name else 1
+        assert torch.equal(other, factor * one)
+
+
+def test_a_patient_of_another_kind_keeps_its_weights():
+    sick = patients.derive(patients.MaskAfterSoftmax, qkvlib.torch)
+    model = clinic.patient(layers=2, kind=sick, pattern=causal)
+    mask = causal_mask(tasks.LENGTH)
+    assert clinic.look(model, mask=mask).cause == "mask_after_softmax"
+    for parameter, healthy in zip(model.parameters(), clinic.patient(layers=2).parameters()):
+        assert torch.equal(parameter, healthy)
+
+
+def test_looking_changes_nothing():
+    looked, other = clinic.patient(layers=2), clinic.patient(layers=2)
+    assert clinic.look(looked).cause == "healthy"
+    clinic.spread_by_depth(looked), clinic.score(looked)
+    losses = [clinic.treat(model, steps=3) for model in (looked, other)]
+    np.testing.assert_array_equal(*losses)
+
+
+def test_looking_gives_the_gradients_of_the_loss_that_is_trained():
+    model = clinic.patient(layers=2)
+    tokens, targets = tasks.reversal(clinic.generator_of(0, clinic.UNSEEN), 16)
+    scores = model(torch.from_numpy(tokens)).log_softmax(dim=-1)
+    right = scores.gather(-1, torch.from_numpy(targets)[..., None])
+    (-right.mean()).backward()
+    norms = [
+        math.sqrt(sum(float((p.grad**2).sum()) for p in block.parameters()))
+        for block in model[0].blocks
+    ]
+    np.testing.assert_allclose(clinic.look(model).readings["gradient"], norms, rtol=1e-9)
+
+
+def test_unseen_sequences_are_not_those_of_the_batches():
+    unseen, trained = (
+        tasks.reversal(clinic.generator_of(0, use), 20)[0].tolist()
+        for use in (clinic.UNSEEN, clinic.BATCHES)
+    )
+    assert not any(sequence in trained for sequence in unseen)
 
 
 # The experiments

@@ -4,6 +4,7 @@ mirror          four heads learn to output a sequence backwards: what do they re
 copy_previous   one head learns to output the token before each token, with matrices shared or not
 loss_curve      the losses while one head learns, with the scale 1 / sqrt(d_k) or another
 learn_rules     W_Q and W_K of the running example, learned instead of written by hand
+clinic          a module: deep models with one fault each, to be looked at, trained, looked at again
 
 Every random number, weights included, comes from a NumPy Generator made from the seed.
 """

@@ -87,14 +87,15 @@ class WithoutSkip(TransformerBlock):
         return x
 
 
-def heads(generator, num_heads=1, *, d_model=64, d_k=None):
+def heads(generator, num_heads=1, *, d_model=64, d_k=None, kind=MultiHeadAttention):
     """A `MultiHeadAttention` without biases, its weights normal with variance 1 / fan_in.
 
-    generator: a NumPy Generator; d_k: by default `d_model // num_heads`, which d_v always is.
+    generator: a NumPy Generator; d_k: by default `d_model // num_heads`, which d_v always is;
+    kind: the class of the layer, such as a sick one of `qkvlib.book.patients`.
     """
     d_v = d_model // num_heads
     d_k = d_v if d_k is None else check_count("d_k", d_k)
-    return MultiHeadAttention.from_weights(
+    return kind.from_weights(
         W_Q=projection(generator, d_model, num_heads * d_k),
         W_K=projection(generator, d_model, num_heads * d_k),
         W_V=projection(generator, d_model, num_heads * d_v),
