@@ -14,7 +14,7 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
 
-from qkvlib.book import claims, misconceptions, mistakes_table
+from qkvlib.book import claims, misconceptions, mistakes_table, sources
 from run import QUIET
 from tools import api_page
 
@@ -81,6 +81,7 @@ def generated(*, allow_missing=False):
     return {
         CHAPTERS / "claims.md": claims.render_page(CHAPTERS, allow_missing=allow_missing),
         CHAPTERS / "api.md": api_page.render(),
+        CHAPTERS / "further_reading.md": sources.render(),
         CHAPTERS / "misconceptions.md": misconceptions.render(),
         mistakes_table.FILE: mistakes_table.render(),
     }

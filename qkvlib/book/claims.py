@@ -133,6 +133,11 @@ def settle(id, *, as_said=None, corrected=None, measured=None):
     return Settled(id, claim.verdict, *computed, figures)
 
 
+def label(id):
+    """How pages refer to a claim."""
+    return id.lower().replace(".", "-")
+
+
 def _find(id):
     claims = load()
     if id not in claims:
@@ -278,7 +283,7 @@ def _entry(claim, measured):
         "Source": claim.source,
     }
     return [
-        f"({claim.id.lower().replace('.', '-')})=",
+        f"({label(claim.id)})=",
         f"### {claim.id}: {claim.verdict}",
         "",
         *(f"- **{name}:** {text}" for name, text in lines.items() if text),

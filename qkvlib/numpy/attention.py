@@ -157,8 +157,8 @@ def chunked_attention(
     chunk_size: how many keys a chunk has; a block has half as many queries.
     mask, bias, scale, softcap and errors: as in `scaled_dot_product_attention`.
 
-    Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", algorithm 3;
-    Rabe and Staats 2021, "Self-attention Does Not Need O(n^2) Memory"; Dao et al. 2022,
+    Source: Milakov & Gimelshein 2018, "Online normalizer calculation for softmax", algorithm 3;
+    Rabe & Staats 2021, "Self-attention Does Not Need O(n^2) Memory"; Dao et al. 2022,
     "FlashAttention", section 3.1.
 
     >>> query, key = np.zeros((1, 2)), np.zeros((4, 2))

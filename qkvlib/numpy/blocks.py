@@ -210,7 +210,7 @@ class FeedForward:
     float64; biases `b_1`, `b_2` zero.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", equation 2; with GELU:
-    Devlin et al. 2018, "BERT", appendix A.2.
+    Devlin et al. 2019, "BERT", appendix A.2.
 
     >>> FeedForward(4, generator=np.random.default_rng(0))(np.ones((3, 4))).shape
     (3, 4)

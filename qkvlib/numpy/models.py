@@ -34,7 +34,7 @@ class Encoder:
     Raises `ValueError` for tables that do not fit together, `TypeError` for anything but
     floating NumPy arrays of one dtype.
 
-    Source: Devlin et al. 2018, "BERT", section 3 and figure 2.
+    Source: Devlin et al. 2019, "BERT", section 3 and figure 2.
 
     >>> tables = np.eye(3), np.zeros((2, 3))
     >>> Encoder(*tables, norm=lambda x: x, blocks=[])(np.array([0, 2]))

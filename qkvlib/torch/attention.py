@@ -213,8 +213,8 @@ def chunked_attention(
     `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)` keeps them out. The second derivative needs
     the memory of all the scores; forward-mode derivatives there are none.)
 
-    Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", algorithm 3;
-    Rabe and Staats 2021, "Self-attention Does Not Need O(n^2) Memory"; Dao et al. 2022,
+    Source: Milakov & Gimelshein 2018, "Online normalizer calculation for softmax", algorithm 3;
+    Rabe & Staats 2021, "Self-attention Does Not Need O(n^2) Memory"; Dao et al. 2022,
     "FlashAttention", section 3.1; the gradients: there, appendix B.2.
 
     >>> query, key = torch.zeros(1, 2), torch.zeros(4, 2)

@@ -195,7 +195,7 @@ class FeedForward(nn.Module):
     `inner` and `outer` are the two `nn.Linear`, Xavier uniform by `generator`, biases zero.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", equation 2; with GELU:
-    Devlin et al. 2018, "BERT", appendix A.2.
+    Devlin et al. 2019, "BERT", appendix A.2.
 
     >>> ff = FeedForward(4, generator=torch.Generator().manual_seed(0))
     >>> tuple(ff(torch.ones(3, 4)).shape)

@@ -43,7 +43,7 @@ class Encoder(nn.Module):
     Raises `ValueError` for tables that do not fit together, `TypeError` for anything but
     floating tensors of one dtype.
 
-    Source: Devlin et al. 2018, "BERT", section 3 and figure 2.
+    Source: Devlin et al. 2019, "BERT", section 3 and figure 2.
 
     >>> tables = torch.eye(3), torch.zeros(2, 3)
     >>> Encoder(*tables, norm=lambda x: x, blocks=[])(torch.tensor([0, 2])).tolist()

@@ -13,7 +13,7 @@ def train(model, batches, *, lr, weight_decay=0.0):
     whole numbers (...)
     -> losses (number of batches,) float64: the mean cross-entropy of each batch before its step
 
-    Source: Loshchilov & Hutter 2017, "Decoupled Weight Decay Regularization", algorithm 2.
+    Source: Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2.
 
     >>> one_number = torch.nn.Linear(1, 2, dtype=torch.float64)
     >>> batch = np.ones((4, 1)), np.array([1, 1, 1, 1])

@@ -1,0 +1,60 @@
+"""What is cited anywhere stands in the data file of sources, once."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from qkvlib.book import sources
+from qkvlib.book.claims import load as claims
+
+ROOT = Path(__file__).parents[1]
+CODE = sorted((ROOT / "qkvlib").rglob("*.py"))
+NOTEBOOKS = [p for p in sorted((ROOT / "chapters").rglob("*.ipynb")) if ".ipynb_" not in str(p)]
+
+
+def markdown(path):
+    if path.suffix == ".md":
+        return path.read_text(encoding="utf-8")
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def test_no_source_stands_there_twice():
+    entries = sources._data()["sources"]
+    for field in ("key", "title", "link"):
+        values = [entry[field] for entry in entries]
+        assert sorted(set(values)) == sorted(values)
+    assert {entry["topic"] for entry in entries} == set(sources._data()["topics"])
+
+
+@pytest.mark.parametrize("source", sources.load().values(), ids=lambda source: source.key)
+def test_a_source_is_written_like_a_citation_and_has_an_address(source):
+    assert sources.CITATION.search(source.key), source.key
+    assert re.fullmatch(r"arXiv:\d{4}\.\d{4,5}|https://\S+", source.link)
+    assert sources.unknown(source.key) == []
+
+
+@pytest.mark.parametrize("claim", claims().values(), ids=lambda claim: claim.id)
+def test_the_sources_of_a_claim_are_known(claim):
+    assert sources.unknown(claim.source) == []
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_sources_of_the_code_are_known(path):
+    assert sources.unknown(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*NOTEBOOKS, *sorted((ROOT / "chapters").rglob("*.md"))],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_the_sources_of_a_page_are_known(path):
+    assert sources.unknown(markdown(path)) == []
+
+
+def test_an_unknown_citation_is_noticed():
+    assert sources.unknown("as in Nobody et al. 2031, section 3") == ["Nobody et al. 2031"]
+    assert sources.cited("Ba et al.\n    2016, section 4") == ["Ba et al. 2016"]
