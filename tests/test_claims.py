@@ -165,7 +165,7 @@ def write_notebook(path, records):
         {"output_type": "execute_result", "data": {MIME: r, "text/plain": ""}} for r in records
     ]
     cells = [
-        {"cell_type": "markdown", "source": "# A chapter"},
+        {"cell_type": "markdown", "source": "# A chapter\n\n## What it's for, and why"},
         {"cell_type": "code", "source": "settle(...)", "outputs": outputs},
     ]
     path.parent.mkdir(exist_ok=True)
@@ -180,6 +180,8 @@ def test_the_page_shows_every_claim_with_what_was_measured(chapters):
         assert claim.right in entry
         assert claim.source in entry
         assert f"{{doc}}`{claim.chapter}`" in entry
+        link = f"[What it's for, and why]({claim.chapter}.ipynb#what-its-for-and-why)"
+        assert (link in entry) == (claim in SETTLED)
         assert (f"gap of {claim.id}: 0.250" in entry) == (claim in SETTLED)
     holding = sum(claim.verdict == "holds" for claim in load().values())
     assert f"| holds | {holding} |" in page

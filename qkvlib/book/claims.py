@@ -7,6 +7,7 @@ leaves the measured figures in the cell's output. `render_page` reads those outp
 
 import html
 import json
+import re
 import sys
 import tomllib
 from collections import Counter
@@ -15,6 +16,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -180,21 +182,41 @@ def _checked(name, given, expected, claim):
 # ---- the page ----------------------------------------------------------------------------------
 
 
-def recorded(chapters):
-    """What the notebooks' stored outputs say: pairs of notebook name and recorded claim.
+class Recorded(NamedTuple):
+    """A claim that a notebook settled: its name without suffix, the heading above it, the record.
 
-    chapters: the folder with the notebooks -> list of (name without suffix, dict)
+    heading: the nearest one, without marks; "" where there is none or where it holds mathematics.
+    """
+
+    chapter: str
+    heading: str
+    record: dict
+
+
+def recorded(chapters):
+    """What the notebooks' stored outputs say: a list of `Recorded`.
+
+    chapters: the folder with the notebooks
     """
     chapters = Path(chapters)
     names = sorted(path.relative_to(chapters) for path in chapters.rglob("*.ipynb"))
     return [
-        (name.with_suffix("").as_posix(), output["data"][MIME])
+        Recorded(name.with_suffix("").as_posix(), heading, output["data"][MIME])
         for name in names
         if not any(part.startswith((".", "_")) for part in name.parts)
-        for cell in json.loads((chapters / name).read_text(encoding="utf-8"))["cells"]
+        for heading, cell in _under_headings(chapters / name)
         for output in cell.get("outputs", ())
         if MIME in output.get("data", ())
     ]
+
+
+def _under_headings(path):
+    heading = ""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "markdown":
+            for found in re.findall(r"^#+ (.+)$", "".join(cell["source"]), flags=re.MULTILINE):
+                heading = "" if "$" in found else found.strip()
+        yield heading, cell
 
 
 def render_page(chapters, *, allow_missing=False):
@@ -214,14 +236,14 @@ def render_page(chapters, *, allow_missing=False):
             + "\n  ".join(problems)
             + "\nrun the notebooks again"
         )
-    measured = {record["id"]: record["measured"] for _, record in records}
+    found = {each.record["id"]: each for each in records}
     lines = [*HEAD, "", *_summary(claims)]
     for section, title in _data()["sections"].items():
         of_section = [claim for claim in claims.values() if claim.section == section]
         if of_section:
             lines += ["", f"## {title if section == 'O' else f'{section} {title}'}"]
         for claim in of_section:
-            lines += ["", *_entry(claim, measured.get(claim.id, ()))]
+            lines += ["", *_entry(claim, found.get(claim.id))]
     return "\n".join(lines) + "\n"
 
 
@@ -237,8 +259,8 @@ HEAD = (
 
 def _problems(claims, records, allow_missing):
     problems = []
-    times = Counter(record["id"] for _, record in records)
-    for name, record in records:
+    times = Counter(each.record["id"] for each in records)
+    for name, _, record in records:
         claim = claims.get(record["id"])
         if claim is None:
             problems.append(f"{record['id']}: settled in {name}, unknown to claims.toml")
@@ -265,8 +287,11 @@ def _summary(claims):
     ]
 
 
-def _entry(claim, measured):
+def _entry(claim, found):
     chapter = f"{{doc}}`{claim.chapter}`"
+    if found is not None and found.heading:
+        chapter += f", [{found.heading}]({claim.chapter}.ipynb#{_anchor(found.heading)})"
+    measured = found.record["measured"] if found is not None else ()
     rests_on = {
         "experiment": f"an experiment in {chapter}",
         "derivation": f"a derivation in {chapter}",
@@ -288,6 +313,11 @@ def _entry(claim, measured):
         "",
         *(f"- **{name}:** {text}" for name, text in lines.items() if text),
     ]
+
+
+def _anchor(heading):
+    """What MyST calls a heading in an address."""
+    return re.sub(r"[^\w\- ]", "", heading.lower().replace(" ", "-"))
 
 
 if __name__ == "__main__":
