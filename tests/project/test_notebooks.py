@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import sys
 import tomllib
 
 import nbformat
@@ -12,7 +13,7 @@ from tools.refresh import ROOT, all_notebooks, clean
 
 NOTEBOOKS = all_notebooks()
 TAGGED = {"torch", "model"}
-ALLOWED = {"qkvlib", "numpy", "matplotlib"}
+ALLOWED = {"qkvlib", "numpy", "matplotlib", *sys.stdlib_module_names}
 UNCOMPARED = tomllib.loads((ROOT / "tests" / "uncompared_cells.toml").read_text(encoding="utf-8"))
 LINES = 25
 NOT_COMPARING = {"nbval-ignore-output", "nbval-skip"}
