@@ -16,14 +16,17 @@ from qkvlib.book.example import (
     HEAD_B,
     SEATS,
     VARIANTS,
+    W_O,
     WORDS,
     X,
     embed,
 )
 from qkvlib.numpy import (
+    MultiHeadAttention,
     attention_scores,
     attention_weights,
     causal_mask,
+    layer_norm,
     project,
     scaled_dot_product_attention,
     softmax,
@@ -123,7 +126,7 @@ def test_embed_refuses_a_string():
 
 
 def test_no_chapter_can_change_the_truth():
-    for array in (X, SEATS, *HEAD_A, *HEAD_B):
+    for array in (X, SEATS, W_O, *HEAD_A, *HEAD_B):
         with pytest.raises(ValueError, match="read-only"):
             array[0, 0] = 7
     for mapping in (CONTENT, VARIANTS):
@@ -410,3 +413,94 @@ def test_other_mistakes_leave_other_numbers():
     assert_prints(loop_softmax(cosine)[0], 0.328)  # cosine instead of the dot product
     assert_prints(SCORES_A[3][0] / sum(SCORES_A[3]), 0.667)  # no exponential
     assert sum(SCORES_A[1]) == 0  # and told's row would be 0 / 0
+
+
+# ---- the output layer ------------------------------------------------------------------------
+
+CONTRIBUTION_A = [
+    [0.416, 0.763, 0, 0.191, 0, 0],
+    [0.400, 0.200, 0, 0.400, 0, 0],
+    [0.660, -0.550, 0, 0.303, 0, 0],
+    [0.746, 0.834, 0, 0.083, 0, 0],
+    [0.400, 0.200, 0, 0.400, 0, 0],
+]
+CONTRIBUTION_B = [
+    [0.500, 0.500, 0, 0, 0, 0],
+    [0.476, 0.476, 0, 0, 0, 0],
+    [0.053, 0, 0, 0, 0, 0],
+    [0.453, -0.430, 0.023, 0, 0, 0],
+    [0.026, 0.421, 0.447, 0, 0, 0],
+]
+OUTPUT = [
+    [0.916, 1.262, 0.000, 0.191, 0, 0],
+    [0.876, 0.676, 0.000, 0.400, 0, 0],
+    [0.713, -0.550, 0.000, 0.303, 0, 0],
+    [1.199, 0.403, 0.023, 0.083, 0, 0],
+    [0.426, 0.621, 0.447, 0.400, 0, 0],
+]
+
+
+def loop_contributions(x):
+    rows = W_O.tolist()
+    return [
+        loop_project(loop_output(x, head), W)
+        for head, W in [(HEAD_A, rows[:D_V]), (HEAD_B, rows[D_V:])]
+    ]
+
+
+def library_contributions(x):
+    projections = (np.hstack(pair) for pair in zip(HEAD_A, HEAD_B))
+    layer = MultiHeadAttention.from_weights(*projections, W_O, num_heads=2)
+    contributions = layer.head_contributions(x)
+    np.testing.assert_allclose(layer(x), contributions.sum(axis=0), atol=1e-12)
+    return contributions
+
+
+CONTRIBUTIONS = pytest.mark.parametrize(
+    "contributions", [loop_contributions, library_contributions]
+)
+
+
+@CONTRIBUTIONS
+def test_the_output_is_the_sum_of_two_contributions(contributions):
+    from_a, from_b = np.asarray(contributions(X))
+    assert_prints(from_a, CONTRIBUTION_A)
+    assert_prints(from_b, CONTRIBUTION_B)
+    assert_prints(from_a + from_b, OUTPUT)
+
+
+@CONTRIBUTIONS
+def test_the_kind_of_the_winner_flips_in_the_twin(contributions):
+    for word, kind in (("he", 0.621), ("she", -0.674)):
+        assert_prints(np.sum(contributions(embed(VARIANTS[word])), axis=0)[4, 1], kind)
+
+
+@CONTRIBUTIONS
+def test_a_he_like_name_is_noticed_by_one_unit(contributions):
+    for word, paul, pronoun in (("he", 2.178, 0.602), ("she", 2.209, 0)):
+        x = embed(VARIANTS[word])
+        x = x + np.sum(contributions(x), axis=0)
+        assert_prints(np.maximum(0, x[:, 0] + x[:, 1] - 2), [paul, 0, 0, pronoun, 0])
+
+
+def test_he_comes_nearer_to_paul():
+    def cosine(a, b):
+        return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+    after = (X + library_contributions(X).sum(axis=0))[:, :4]
+    assert_prints([cosine(X[3, :4], X[0, :4]), cosine(after[3], after[0])], [0.5, 0.875])
+    assert_prints([cosine(X[3, :4], X[2, :4]), cosine(after[3], after[2])], [-0.5, -0.019])
+
+
+def test_the_row_of_he_under_a_wrong_output_layer():
+    a, b = (np.array(loop_output(X, head)) for head in (HEAD_A, HEAD_B))
+    np.testing.assert_allclose(a[3, 1] + b[3, 1], -0.027, atol=5e-4)  # simply added
+    other_order = np.hstack([b, a]) @ W_O
+    assert_prints(other_order[3], [1.280, -0.443, 0.042, 0.047, 0, 0])
+    transposed = np.hstack([a, b]) @ W_O.T
+    assert_prints(transposed[3], [0.746, 0.834, 0.907, 0.373, 0.417, 0.042])
+
+
+def test_layer_norm_of_what_he_carries():
+    after = X + library_contributions(X).sum(axis=0)
+    assert_prints(layer_norm(after)[3], [0.802, 1.084, 0.559, -0.738, -1.820, 0.113])

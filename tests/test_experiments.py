@@ -17,8 +17,11 @@ from qkvlib.book.experiments import (
     loss_curve,
     margins,
     mirror,
+    mix_heads,
     models,
+    output,
     reading,
+    six_layers,
     tasks,
     training,
 )
@@ -342,11 +345,56 @@ def test_attention_can_be_forced_to_be_uniform():
     np.testing.assert_allclose(np.concatenate(forced[:2]), 1 / 12, rtol=1e-12)
 
 
+@pytest.fixture
+def trained(monkeypatch):
+    """The models that the experiments of the output layer make, each with its weights before."""
+    models_seen = []
+
+    def look(model, generator, steps, lr):
+        before = {name: W.detach().clone() for name, W in model.named_parameters()}
+        models_seen.append((model, before))
+        return after_training(model, generator, steps, lr)
+
+    after_training = output._after_training
+    monkeypatch.setattr(output, "_after_training", look)
+    return models_seen
+
+
+@pytest.mark.parametrize(("kind", "moves"), [("learned", True), ("frozen", False)])
+def test_only_a_learned_output_matrix_moves(trained, kind, moves):
+    mix_heads(W_O=kind, steps=2)
+    [(model, before)] = trained
+    moved = {name for name, W in model.named_parameters() if not torch.equal(W, before[name])}
+    W_O = "0.blocks.0.attention.output.weight"
+    assert set(before) - moved == (set() if moves else {W_O})
+
+
+def test_without_an_output_matrix_the_heads_lie_side_by_side(trained, generator):
+    mix_heads(W_O="absent", steps=0)
+    [(model, _)] = trained
+    attention = model[0].blocks[0].attention
+    x = models.normal(generator, 5, 32)
+    weights, (_, _, value) = attention.attention_weights(x), attention.project_heads(x)
+    side_by_side = np.hstack([(w @ v).detach() for w, v in zip(weights, value)])
+    np.testing.assert_allclose(attention(x).detach(), side_by_side, atol=1e-12)
+
+
+def test_six_layers_are_six_and_differ_by_their_order_alone(trained):
+    for norm in ("pre", "post"):
+        six_layers(norm=norm, steps=0)
+    (pre, before), (post, also_before) = trained
+    assert [block.norm for block in pre[0].blocks] == ["pre"] * 6
+    assert [block.norm for block in post[0].blocks] == ["post"] * 6
+    assert all(torch.equal(W, also_before[name]) for name, W in before.items())
+
+
 QUICK = {
     "mirror": lambda seed: mirror(seed, steps=3),
     "copy_previous": lambda seed: copy_previous(seed, steps=3),
     "loss_curve": lambda seed: loss_curve(seed, steps=3),
     "learn_rules": learn_rules,
+    "mix_heads": lambda seed: [mix_heads(seed, steps=3)],
+    "six_layers": lambda seed: [six_layers(seed, steps=3)],
 }
 
 
@@ -377,6 +425,11 @@ def test_the_seed_decides_everything(experiment):
         ),
         (lambda: mirror(positions="clock"), "positions must be 'learned' or None, got 'clock'"),
         (lambda: copy_previous(tied="qk"), "tied must be None or 'query-key' or 'key-value', got"),
+        (
+            lambda: mix_heads(W_O="random"),
+            "W_O must be 'learned' or 'frozen' or 'absent', got 'random'",
+        ),
+        (lambda: six_layers(norm="middle"), "norm must be .pre. or .post., got 'middle'"),
         (lambda: loss_curve(d_k=0), "d_k must be at least 1, got 0"),
         (lambda: loss_curve(steps=-1), "steps must be at least 0, got -1"),
     ],

@@ -121,3 +121,19 @@ HEAD_B = Head(
     W_V=_copy("name", "he/she", "refers"),
 )
 """What stands before me? Each seat looks for the seat one turn of the hand earlier."""
+
+W_O = _read_only(
+    [  # name he/she refers action seat-x seat-y
+        (1, 0, 0, 0, 0, 0),  # A's name
+        (0, 1, 0, 0, 0, 0),  # A's he/she
+        (0, 0, 0, 1, 0, 0),  # A's action
+        (0.5, 0, 0, 0, 0, 0),  # B's name
+        (0, 0.5, 0, 0, 0, 0),  # B's he/she
+        (0, 0, 0.5, 0, 0, 0),  # B's refers
+    ]
+)
+"""What becomes of the two answers: (6, 6), a row for each number that a head hands over.
+
+Head A's answer goes in whole and head B's at half strength, so that where both speak of the same
+coordinate A is heard. Read-only.
+"""

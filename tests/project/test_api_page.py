@@ -40,13 +40,13 @@ def exported(path):
     return getattr(importlib.import_module(module_of(path)), "__all__", None)
 
 
-# A package that exports names speaks for its files. Only a file of a twin that has names of its
-# own speaks for itself: gradients, which has no twin.
+# A package that exports names speaks for its files and folders. Only a file of a twin that has
+# names of its own speaks for itself: gradients, which has no twin.
 SPEAKING = [path.parent for path in FILES if path.name == "__init__.py" and exported(path)]
 QUIET = [
     path
     for path in FILES
-    if path.parent in SPEAKING
+    if any(folder in SPEAKING for folder in path.parents)
     and path.name != "__init__.py"
     and (path.parent.name not in ("numpy", "torch") or not exported(path))
 ]

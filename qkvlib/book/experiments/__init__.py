@@ -4,11 +4,14 @@ mirror          four heads learn to output a sequence backwards: what do they re
 copy_previous   one head learns to output the token before each token, with matrices shared or not
 loss_curve      the losses while one head learns, with the scale 1 / sqrt(d_k) or another
 learn_rules     W_Q and W_K of the running example, learned instead of written by hand
+mix_heads       four heads whose output matrix is learned, frozen or absent
+six_layers      six blocks whose norms stand before their parts or after them
 clinic          a module: deep models with one fault each, to be looked at, trained, looked at again
 
 Every random number, weights included, comes from a NumPy Generator made from the seed.
 """
 
+from qkvlib.book.experiments.output import mix_heads, six_layers
 from qkvlib.book.experiments.reading import (
     Copying,
     Mirror,
@@ -18,4 +21,14 @@ from qkvlib.book.experiments.reading import (
 )
 from qkvlib.book.experiments.rules import Rules, learn_rules
 
-__all__ = ["mirror", "copy_previous", "loss_curve", "learn_rules", "Mirror", "Copying", "Rules"]
+__all__ = [
+    "mirror",
+    "copy_previous",
+    "loss_curve",
+    "learn_rules",
+    "mix_heads",
+    "six_layers",
+    "Mirror",
+    "Copying",
+    "Rules",
+]
