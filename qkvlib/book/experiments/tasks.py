@@ -50,6 +50,28 @@ def previous_token(generator, size):
     return tokens, np.concatenate([tokens[:, :1], tokens[:, :-1]], axis=1)
 
 
+def next_flip(generator, size):
+    """Sequences of independent tokens, and at each place the token that comes next.
+
+    generator: a NumPy Generator; size: how many sequences
+    -> tokens and targets, both (size, LENGTH) int64 below VOCABULARY
+
+    >>> tokens, targets = next_flip(np.random.default_rng(0), size=1)
+    >>> tokens[0].tolist()
+    [10, 7, 6, 3, 3, 0, 0, 0, 2, 9, 7, 10]
+    >>> targets[0].tolist()
+    [7, 6, 3, 3, 0, 0, 0, 2, 9, 7, 10, 6]
+    """
+    tokens = generator.integers(VOCABULARY, size=(size, LENGTH + 1))
+    return tokens[:, :-1].copy(), tokens[:, 1:].copy()
+
+
+def same_flip(generator, size):
+    """As `next_flip`, but with targets that somebody forgot to shift: the tokens themselves."""
+    tokens, _ = next_flip(generator, size)
+    return tokens, tokens
+
+
 FILLER = "then"
 """A word that is no name, no pronoun and no verb: only its seat is known."""
 
