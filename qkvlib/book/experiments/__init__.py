@@ -7,6 +7,7 @@ learn_rules     W_Q and W_K of the running example, learned instead of written b
 mix_heads       four heads whose output matrix is learned, frozen or absent
 six_layers      six blocks whose norms stand before their parts or after them
 clinic          a module: deep models with one fault each, to be looked at, trained, looked at again
+coins           a module: models that are asked to foretell coin flips, which no model can
 
 Every random number, weights included, comes from a NumPy Generator made from the seed.
 """

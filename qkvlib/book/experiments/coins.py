@@ -28,7 +28,7 @@ class Coins(NamedTuple):
 
 
 def flip_coins(seed=0, *, steps=300, layer=None, norm=None, target="next"):
-    """Train two causal blocks to foretell the next one of tokens that have nothing to do with it.
+    """Train two causal blocks to foretell each next token, where no token depends on another.
 
     Nobody can be right more often than 1 in 12 times, except by seeing the next token.
 
@@ -53,11 +53,9 @@ def flip_coins(seed=0, *, steps=300, layer=None, norm=None, target="next"):
 
 
 def _block(generator, kind, norm):
-    attention = models.heads(generator, 4, d_model=32)
-    if kind is not None:
-        weights = {name: getattr(attention, name) for name in ("W_Q", "W_K", "W_V", "W_O")}
-        layer = patients.derive(kind, qkvlib.torch)
-        attention = layer.from_weights(**weights, num_heads=attention.num_heads)
+    lib = qkvlib.torch
+    kind = lib.MultiHeadAttention if kind is None else patients.derive(kind, lib)
+    attention = models.heads(generator, 4, d_model=32, kind=kind)
     block = models.block(generator, attention)
     if norm is not None:
         block.attention_norm, block.feed_forward_norm = _Norm(norm), _Norm(norm)
