@@ -55,9 +55,14 @@ def refresh(path):
         resources={"metadata": {"path": str(path.parent)}},
     )
     # Stop the kernel at the end, and drop what it logs about itself.
-    client.execute(cleanup_kc=True, env={**QUIET, **os.environ}, stderr=subprocess.DEVNULL)
+    client.execute(cleanup_kc=True, env=environment(), stderr=subprocess.DEVNULL)
     clean(notebook)
     nbformat.write(notebook, path)
+
+
+def environment():
+    """That of a kernel: without bars, and with figures in the notebook wherever it runs."""
+    return {**QUIET, **os.environ, "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
 
 
 def clean(notebook):

@@ -59,6 +59,13 @@ def test_figures_are_png_with_alt_text(path):
 
 
 @every_notebook
+def test_a_cell_with_a_caption_has_stored_its_figure(path):
+    for number, cell in code_cells(path):
+        if "figure" in cell.metadata.get("mystnb", {}) or "plt.show()" in cell.source:
+            assert any("image/png" in out.get("data", ()) for out in cell.outputs), f"cell {number}"
+
+
+@every_notebook
 def test_no_visible_cell_is_long(path):
     for number, cell in code_cells(path):
         hidden = any(tag.startswith(("hide-", "remove-")) for tag in tags(cell))
