@@ -12,6 +12,7 @@ from qkvlib.book import patients
 from qkvlib.book.example import CONTENT, embed
 from qkvlib.book.experiments import (
     clinic,
+    copy_back,
     copy_previous,
     learn_rules,
     loss_curve,
@@ -61,6 +62,14 @@ def test_previous_token(generator):
     for sequence, answers in zip(tokens.tolist(), targets.tolist()):
         for place, answer in enumerate(answers):
             assert answer == (sequence[place - 1] if place else sequence[0])
+
+
+@pytest.mark.parametrize("distance", [1, 3])
+def test_token_before(generator, distance):
+    tokens, targets = tasks.token_before(generator, 50, 7, distance=distance)
+    assert tokens.shape == targets.shape == (50, 7)
+    for sequence, answers in zip(tokens.tolist(), targets.tolist()):
+        assert answers == [tasks.NOT_ASKED] * distance + sequence[:-distance]
 
 
 def words_of(content):
@@ -391,6 +400,7 @@ def test_six_layers_are_six_and_differ_by_their_order_alone(trained):
 QUICK = {
     "mirror": lambda seed: mirror(seed, steps=3),
     "copy_previous": lambda seed: copy_previous(seed, steps=3),
+    "copy_back": lambda seed: copy_back(seed, steps=3),
     "loss_curve": lambda seed: loss_curve(seed, steps=3),
     "learn_rules": learn_rules,
     "mix_heads": lambda seed: [mix_heads(seed, steps=3)],

@@ -3,6 +3,7 @@
 mirror          four heads learn to output a sequence backwards: what do they read?
 copy_previous   one head learns to output the token before each token, with matrices shared or not
 loss_curve      the losses while one head learns, with the scale 1 / sqrt(d_k) or another
+copy_back       copy the token some places before: what is left beyond the trained length?
 learn_rules     W_Q and W_K of the running example, learned instead of written by hand
 mix_heads       four heads whose output matrix is learned, frozen or absent
 six_layers      six blocks whose norms stand before their parts or after them
@@ -12,6 +13,7 @@ coins           a module: models that are asked to foretell coin flips, which no
 Every random number, weights included, comes from a NumPy Generator made from the seed.
 """
 
+from qkvlib.book.experiments.lengths import Copied, copy_back
 from qkvlib.book.experiments.output import mix_heads, six_layers
 from qkvlib.book.experiments.reading import (
     Copying,
@@ -29,6 +31,8 @@ __all__ = [
     "learn_rules",
     "mix_heads",
     "six_layers",
+    "copy_back",
+    "Copied",
     "Mirror",
     "Copying",
     "Rules",

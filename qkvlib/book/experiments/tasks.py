@@ -72,6 +72,27 @@ def same_flip(generator, size):
     return tokens, tokens
 
 
+NOT_ASKED = -100
+"""The target of a place that has no answer; torch's cross-entropy leaves it out."""
+
+
+def token_before(generator, size, length, *, distance):
+    """Sequences, and at each place the token `distance` places before it.
+
+    generator: a NumPy Generator; size, length: how many sequences, and how long they are
+    -> tokens and targets, both (size, length) int64 below VOCABULARY; the first `distance`
+    targets of each sequence, where nothing stands so far before, are NOT_ASKED
+
+    >>> tokens, targets = token_before(np.random.default_rng(0), size=1, length=5, distance=2)
+    >>> tokens[0].tolist(), targets[0].tolist()
+    ([10, 7, 6, 3, 3], [-100, -100, 10, 7, 6])
+    """
+    tokens = generator.integers(VOCABULARY, size=(size, length))
+    targets = np.full_like(tokens, NOT_ASKED)
+    targets[:, distance:] = tokens[:, :-distance]
+    return tokens, targets
+
+
 FILLER = "then"
 """A word that is no name, no pronoun and no verb: only its seat is known."""
 
