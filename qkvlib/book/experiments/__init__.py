@@ -5,6 +5,10 @@ copy_previous   one head learns to output the token before each token, with matr
 loss_curve      the losses while one head learns, with the scale 1 / sqrt(d_k) or another
 copy_back       copy the token some places before: what is left beyond the trained length?
 learn_rules     W_Q and W_K of the running example, learned instead of written by hand
+pair_before     heads learn to output the two tokens before each place: how many does it take?
+two_patterns    one head learns to read by one rule at even places and by another at odd ones
+repeats         layers of heads learn to continue a sequence that repeats itself
+early_loss      how far heads have come after a few steps
 mix_heads       four heads whose output matrix is learned, frozen or absent
 six_layers      six blocks whose norms stand before their parts or after them
 clinic          a module: deep models with one fault each, to be looked at, trained, looked at again
@@ -13,6 +17,14 @@ coins           a module: models that are asked to foretell coin flips, which no
 Every random number, weights included, comes from a NumPy Generator made from the seed.
 """
 
+from qkvlib.book.experiments.heads import (
+    Lookups,
+    Repeats,
+    early_loss,
+    pair_before,
+    repeats,
+    two_patterns,
+)
 from qkvlib.book.experiments.lengths import Copied, copy_back
 from qkvlib.book.experiments.output import mix_heads, six_layers
 from qkvlib.book.experiments.reading import (
@@ -29,6 +41,10 @@ __all__ = [
     "copy_previous",
     "loss_curve",
     "learn_rules",
+    "pair_before",
+    "two_patterns",
+    "repeats",
+    "early_loss",
     "mix_heads",
     "six_layers",
     "copy_back",
@@ -36,4 +52,6 @@ __all__ = [
     "Mirror",
     "Copying",
     "Rules",
+    "Lookups",
+    "Repeats",
 ]

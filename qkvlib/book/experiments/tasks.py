@@ -93,6 +93,64 @@ def token_before(generator, size, length, *, distance):
     return tokens, targets
 
 
+def pair_before(generator, size):
+    """Sequences, and at each place the token before it and the one before that, in this order.
+
+    Where there is none, the first token stands in.
+
+    generator: a NumPy Generator; size: how many sequences
+    -> tokens (size, LENGTH) and targets (size, LENGTH, 2), int64 below VOCABULARY
+
+    >>> tokens, targets = pair_before(np.random.default_rng(0), size=1)
+    >>> tokens[0, :5].tolist(), targets[0, :5].tolist()
+    ([10, 7, 6, 3, 3], [[10, 10], [10, 10], [7, 10], [6, 7], [3, 6]])
+    """
+    tokens = generator.integers(VOCABULARY, size=(size, LENGTH))
+    return tokens, np.stack([tokens[:, _back(1)], tokens[:, _back(2)]], axis=-1)
+
+
+def two_patterns(generator, size):
+    """Sequences, and the token before at even places, but the first token at odd ones.
+
+    generator: a NumPy Generator; size: how many sequences
+    -> tokens (size, LENGTH) and targets (size, LENGTH, 1), int64 below VOCABULARY
+
+    >>> tokens, targets = two_patterns(np.random.default_rng(0), size=1)
+    >>> tokens[0, :5].tolist(), targets[0, :5, 0].tolist()
+    ([10, 7, 6, 3, 3], [10, 10, 7, 10, 3])
+    """
+    tokens = generator.integers(VOCABULARY, size=(size, LENGTH))
+    where = np.where(np.arange(LENGTH) % 2 == 0, _back(1), 0)
+    return tokens, tokens[:, where][..., None]
+
+
+def _back(steps):
+    """For each place the place so many steps before it, or the first."""
+    return np.maximum(np.arange(LENGTH) - steps, 0)
+
+
+REPEATS_LENGTH, REPEATS_VOCABULARY = 24, 16
+
+
+def repeats(generator, size, *, periods):
+    """Sequences that repeat their first tokens, all different, and at each place the next token.
+
+    generator: a NumPy Generator; size: how many sequences
+    periods: after how many tokens a sequence may start again; each draws one of them
+    -> tokens and targets, both (size, 24) int64; targets are NOT_ASKED before the second round
+
+    >>> tokens, targets = repeats(np.random.default_rng(0), size=1, periods=[4])
+    >>> tokens[0, :8].tolist(), targets[0, :8].tolist()
+    ([14, 12, 13, 1, 14, 12, 13, 1], [-100, -100, -100, -100, 12, 13, 1, 14])
+    """
+    period = generator.choice(list(periods), size=(size, 1))
+    kinds = np.tile(np.arange(REPEATS_VOCABULARY), (size, 1))
+    place = np.arange(REPEATS_LENGTH + 1)
+    tokens = np.take_along_axis(generator.permuted(kinds, axis=1), place % period, axis=1)
+    targets = np.where(place[1:] > period, tokens[:, 1:], NOT_ASKED)
+    return tokens[:, :-1].copy(), targets
+
+
 FILLER = "then"
 """A word that is no name, no pronoun and no verb: only its seat is known."""
 
