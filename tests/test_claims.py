@@ -14,6 +14,7 @@ from qkvlib.book.claims import COMPUTED, KINDS, MIME, Claim, load, recorded, ren
 
 CHAPTERS = Path(__file__).parents[1] / "chapters"
 SETTLED = [c for c in load().values() if c.kind in ("experiment", "derivation")]
+RECORDED = [c for c in load().values() if c in SETTLED or c.kind == "unsettled"]
 
 
 def right_arguments(claim):
@@ -149,13 +150,14 @@ def test_the_outputs_of_a_settled_claim():
 def chapters(tmp_path):
     """Notebooks in which every claim is settled in its own chapter, as Jupyter would store them."""
     for name in {claim.chapter for claim in load().values()}:
-        here = [claim for claim in SETTLED if claim.chapter == name]
+        here = [claim for claim in RECORDED if claim.chapter == name]
         write_notebook(tmp_path / f"{name}.ipynb", [record(claim) for claim in here])
     return tmp_path
 
 
 def record(claim):
-    result = settle(claim.id, **right_arguments(claim), measured={"gap of " + claim.id: 0.25})
+    judged = right_arguments(claim) if claim in SETTLED else {}
+    result = settle(claim.id, **judged, measured={"gap of " + claim.id: 0.25})
     return json.loads(json.dumps(result._repr_mimebundle_()[MIME]))
 
 
@@ -181,8 +183,8 @@ def test_the_page_shows_every_claim_with_what_was_measured(chapters):
         assert claim.source in entry
         assert f"{{doc}}`{claim.chapter}`" in entry
         link = f"[What it's for, and why]({claim.chapter}.ipynb#what-its-for-and-why)"
-        assert (link in entry) == (claim in SETTLED)
-        assert (f"gap of {claim.id}: 0.250" in entry) == (claim in SETTLED)
+        assert (link in entry) == (claim in RECORDED)
+        assert (f"gap of {claim.id}: 0.250" in entry) == (claim in RECORDED)
     holding = sum(claim.verdict == "holds" for claim in load().values())
     assert f"| holds | {holding} |" in page
     assert page.count("\n(") == page.count("\n### ") == len(load())
@@ -198,7 +200,7 @@ def test_every_claim_that_no_notebook_settled_is_listed(chapters):
     (chapters / "02_qkv.ipynb").unlink()
     with pytest.raises(ValueError, match="disagree") as raised:
         render_page(chapters)
-    in_chapter_2 = [claim.id for claim in SETTLED if claim.chapter == "02_qkv"]
+    in_chapter_2 = [claim.id for claim in RECORDED if claim.chapter == "02_qkv"]
     assert re.findall(r"(\S+): not settled in 02_qkv", str(raised.value)) == in_chapter_2
     assert "gap of C2.1-b" not in render_page(chapters, allow_missing=True)
 
