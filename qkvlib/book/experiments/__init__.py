@@ -4,6 +4,7 @@ mirror          four heads learn to output a sequence backwards: what do they re
 copy_previous   one head learns to output the token before each token, with matrices shared or not
 loss_curve      the losses while one head learns, with the scale 1 / sqrt(d_k) or another
 copy_back       copy the token some places before: what is left beyond the trained length?
+watch           the entropy of the weights while four heads learn, from a good start or a bad one
 learn_rules     W_Q and W_K of the running example, learned instead of written by hand
 pair_before     heads learn to output the two tokens before each place: how many does it take?
 two_patterns    one head learns to read by one rule at even places and by another at odd ones
@@ -35,6 +36,7 @@ from qkvlib.book.experiments.reading import (
     mirror,
 )
 from qkvlib.book.experiments.rules import Rules, learn_rules
+from qkvlib.book.experiments.watching import Watched, watch
 
 __all__ = [
     "mirror",
@@ -48,9 +50,11 @@ __all__ = [
     "mix_heads",
     "six_layers",
     "copy_back",
+    "watch",
     "Copied",
     "Mirror",
     "Copying",
+    "Watched",
     "Rules",
     "Lookups",
     "Repeats",
