@@ -725,6 +725,18 @@ def test_a_slow_start_is_told_from_a_saddle_by_the_gradient(generator):
     assert diagnose(layer, x, trained=True).cause == "zero_saddle"
 
 
+@needs_torch
+def test_a_slow_start_in_one_layer_does_not_hide_what_is_ill_in_a_later_one(generator):
+    layers = [qkvlib.torch.MultiHeadAttention(16, 2) for _ in range(3)]
+    x = torch.tensor(generator.normal(size=(9, 16)), dtype=torch.float32)
+    with torch.no_grad():
+        layers[0].query.weight *= 1e-3
+        layers[0].key.weight *= 1e-3
+    assert diagnose(layers[:1], x, loss=lambda y: y.square().mean()).cause == "tiny_but_learning"
+    report = diagnose(layers, x, loss=lambda y: y.square().mean())
+    assert (report.cause, report.layer) == ("collapsed_tokens", 1)
+
+
 def test_a_trained_layer_may_be_sharp_but_not_grey(generator):
     layer = MultiHeadAttention(64, 4, generator=generator)
     x = generator.normal(size=(20, 64))

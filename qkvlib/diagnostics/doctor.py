@@ -209,12 +209,20 @@ def diagnose(model, x, *, mask=None, loss=None, trained=False):
 
 
 def _judge(layers, trained):
-    """The first cause that holds in the first layer where one holds, and which layer that is."""
+    """The first cause that holds in the first layer where one holds, and which layer that is.
+
+    A slow start is no illness: it is the answer only where nothing else is found further on.
+    """
+    slow_start = None
     for number, layer in enumerate(layers):
         for code, holds in (BROKEN | OUT_OF_BOUNDS | SILENT).items():
-            if _counts(code, layer, trained) and holds(layer):
+            if not (_counts(code, layer, trained) and holds(layer)):
+                continue
+            if code != "tiny_but_learning":
                 return code, number
-    return "healthy", None
+            slow_start = slow_start or (code, number)
+            break
+    return slow_start or ("healthy", None)
 
 
 def _judge_whole(model, x, mask, layers, trained):
