@@ -13,6 +13,7 @@ early_loss      how far heads have come after a few steps
 mix_heads       four heads whose output matrix is learned, frozen or absent
 six_layers      six blocks whose norms stand before their parts or after them
 clinic          a module: deep models with one fault each, to be looked at, trained, looked at again
+sizes           a module: narrow heads, first weights of several sizes, gradients through depth
 coins           a module: models that are asked to foretell coin flips, which no model can
 
 Every random number, weights included, comes from a NumPy Generator made from the seed.
