@@ -297,12 +297,12 @@ def _entry(claim, found):
         "derivation": f"a derivation in {chapter}",
         "unsettled": f"figures in {chapter} that do not decide it",
         "source": f"the literature alone; see {chapter}",
-        "not testable": "nothing that could be tested",
+        "not testable": f"nothing that could be tested; see {chapter}",
     }[claim.kind]
     figures = "; ".join(f"{label}: {text}" for label, text in measured)
     lines = {
         "Not said" if claim.verdict == "omitted" else "Said": claim.said,
-        "To add" if claim.verdict == "holds" else "Right is": claim.right,
+        "To add" if claim.verdict in ("holds", "not testable") else "Right is": claim.right,
         "Measured": figures,
         "Rests on": rests_on,
         "Source": claim.source,
