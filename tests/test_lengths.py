@@ -87,16 +87,23 @@ def test_answers_are_counted_by_place():
 
 
 def test_places_that_are_not_asked_do_not_count():
-    tokens, targets = tasks.token_before(np.random.default_rng(0), 3, 10, distance=4)
+    batch = tasks.token_before(np.random.default_rng(0), 3, 10, distance=4)
 
-    def right(tokens):  # the right answer everywhere, and 0 where nothing is asked
-        answers = torch.nn.functional.one_hot(torch.roll(tokens, 4, dims=1), 12)
-        return answers.double()
+    def half_right(tokens):  # right but in the second sequence; anything where nothing is asked
+        answers = torch.roll(tokens, 4, dims=1)
+        answers[1] = (answers[1] + 1) % 12
+        return torch.nn.functional.one_hot(answers, 12).double()
 
-    right_ones, asked = lengths.answers(right, (tokens, targets))
-    assert asked.sum() == 3 * 6
-    assert right_ones[asked].all()
-    assert not right_ones[~asked].any()
+    share = lengths.share_right(half_right, batch)
+    assert np.isnan(share[:4]).all()
+    np.testing.assert_allclose(share[4:], 2 / 3)
+
+
+def test_near_keys_alone_are_read_in_the_second_test():
+    """With a window as wide as the training, the same is asked twice."""
+    copied = copy_back(steps=20, width=24)
+    assert copied.near == copied.outside
+    assert copy_back(steps=20).near != copy_back(steps=20).outside
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ class Copied(NamedTuple):
 
     inside: float
     outside: float
+    near: float
     by_place: np.ndarray
     moved: np.ndarray | None
 
@@ -75,18 +76,25 @@ def copy_back(
     steps = check_count("steps", steps, least=0)
     train(model, (task(for_batches, BATCH, TRAINED) for _ in range(steps)), lr=1e-2)
     moved = np.linalg.norm(model.places.detach().numpy() - before, axis=-1)
-    right, asked = answers(model, task(for_batches, TEST, TRIED))
-    by_place = np.where(asked, right, np.nan).mean(axis=0)
-    inside, outside = np.nanmean(by_place[:TRAINED]), np.nanmean(by_place[TRAINED:])
-    return Copied(inside, outside, by_place, moved if positions == "learned" else None)
+    batch = task(for_batches, TEST, TRIED)
+    by_place = share_right(model, batch)
+    model.pattern = pattern & window(TRAINED)
+    near = share_right(model, batch)
+    return Copied(
+        inside=np.nanmean(by_place[:TRAINED]),
+        outside=np.nanmean(by_place[TRAINED:]),
+        near=np.nanmean(near[TRAINED:]),
+        by_place=by_place,
+        moved=moved if positions == "learned" else None,
+    )
 
 
-def answers(model, batch):
-    """Where the model is right, and where it was asked, both (size, n) bool."""
+def share_right(model, batch):
+    """The share of right answers at each place, (n,); NaN where nothing is asked."""
     tokens, targets = batch
     with torch.no_grad():
         given = model(torch.from_numpy(tokens)).argmax(dim=-1).numpy()
-    return given == targets, targets != tasks.NOT_ASKED
+    return np.where(targets == tasks.NOT_ASKED, np.nan, given == targets).mean(axis=0)
 
 
 class Copier(nn.Module):

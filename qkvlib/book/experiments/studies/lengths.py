@@ -46,10 +46,18 @@ def width_figures(seed):
     }
 
 
+def near_figures(seed):
+    return {
+        "rotary, near keys alone": copy_back(seed, positions="rotary").near,
+        "learned, near keys alone": copy_back(seed).near,
+    }
+
+
 EXPERIMENTS = {
     "copy_back, positions": positions_figures,
     "copy_back, windows": window_figures,
     "copy_back, widths": width_figures,
+    "copy_back, near keys": near_figures,
 }
 
 BOUNDS = {
@@ -71,5 +79,9 @@ BOUNDS = {
         "rotary, d_k 8": "< 0.9",
         "rotary, d_k 32 minus d_k 8": "> 0.05",
         "learned, d_k 32": "< 0.2",
+    },
+    "copy_back, near keys": {
+        "rotary, near keys alone": "> 0.95",
+        "learned, near keys alone": "< 0.2",
     },
 }
