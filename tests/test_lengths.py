@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from qkvlib.book.experiments import copy_back, lengths, tasks, training
+from qkvlib.book.experiments import copy_back, lengths, margins, tasks, training
 from qkvlib.patterns import causal, window
 
 
@@ -118,3 +118,10 @@ def test_near_keys_alone_are_read_in_the_second_test():
 def test_errors_say_what_was_expected(options, message):
     with pytest.raises(ValueError, match=message):
         copy_back(**options)
+
+
+def test_one_seed_falls_within_its_rows():
+    rows = {row["figure"]: row for row in margins.table("lengths")}
+    near = margins.study_of("lengths").EXPERIMENTS["copy_back, near keys"](0)
+    for label, value in near.items():
+        assert rows[label]["min"] - 1e-3 <= value <= rows[label]["max"] + 1e-3
