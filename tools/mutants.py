@@ -2,15 +2,17 @@
 
 `python run.py mutants` does it to every line of both twins, with mutmut, in a copy of the project
 under _build/mutants; that takes hours. `python run.py mutants attention` breaks the two files of
-that name alone. Either writes the score of each file that it went through to
-qkvlib/book/mutants.json. What no test noticed is looked up in tests/survivors.toml, which gives
-the reasons; a change without one is printed, and the command fails.
+that name alone. What was noticed once is not tried again unless its file has changed, so a run
+that was stopped goes on where it stood; what nobody noticed is tried again.
+
+The counts of each file go to qkvlib/book/mutants.json. What no test noticed is looked up in
+tests/survivors.toml, which gives the reasons; a change without one is printed, and the command
+fails.
 """
 
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -43,16 +45,23 @@ timeout_constant = 10.0
 
 
 def main(*names):
-    shutil.rmtree(COPY, ignore_errors=True)
-    copy_to(COPY)
-    configure(COPY, names or all_names())
-    mutmut(COPY, "run", "--max-children", "2")
-    found = outcomes(COPY)
-    survivors = [change(COPY, name) for name, how in found.items() if how not in NOTICED]
-    write_score(found)
-    unexplained = [each for each in survivors if each not in reasons()]
-    print(len(found), "mutants,", len(survivors), "not noticed; without a reason:", *unexplained)
+    copy_to(COPY, names or all_names())
+    forget_survivors(COPY)
+    try:
+        mutmut(COPY, "run", "--max-children", "2")
+    finally:
+        unexplained = report(outcomes(COPY))
     sys.exit(bool(unexplained))
+
+
+def report(found):
+    """Store the counts; print, and return, what lives without a reason."""
+    write_score(found)
+    lived = [change(COPY, name) for name, how in found.items() if how not in NOTICED]
+    unexplained = [each for each in lived if each not in reasons()]
+    print(len(found), "tried,", len(lived), "not noticed, of these without a reason:")
+    print(*unexplained, sep="\n")
+    return unexplained
 
 
 def all_names():
@@ -61,21 +70,38 @@ def all_names():
     return sorted(found - {"__init__"})
 
 
-def copy_to(project):
-    """What git knows of the project, as it is now."""
+def copy_to(project, names):
+    """What git knows of the project, as it is now; mutmut sees by its time what has changed."""
     listed = subprocess.run(["git", "ls-files", "-z"], check=True, capture_output=True, text=True)
-    for name in listed.stdout.split("\0")[:-1]:
-        if Path(name).is_file() and not name.startswith(LEFT_OUT):
-            (project / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(name, project / name)
+    wanted = [name for name in listed.stdout.split("\0")[:-1] if not name.startswith(LEFT_OUT)]
+    texts = {Path(name): Path(name).read_bytes() for name in wanted if Path(name).is_file()}
+    texts[Path("pyproject.toml")] += config(names, {name.split("/")[0] for name in wanted})
+    for old in [path for path in project.rglob("*") if path.is_file()]:
+        name = old.relative_to(project)
+        if name.parts[0] != "mutants" and name not in texts:
+            old.unlink()
+    for name, text in texts.items():
+        new = project / name
+        if not new.exists() or new.read_bytes() != text:
+            new.parent.mkdir(parents=True, exist_ok=True)
+            new.write_bytes(text)
 
 
-def configure(project, names):
+def config(names, top):
+    """mutmut's settings: what to break, and what a test may need beside it."""
     files = [f"qkvlib/{twin}/{name}.py" for twin in TWINS for name in names]
-    copied = [path.name for path in project.iterdir() if path.name not in ("qkvlib", "tests")]
+    copied = sorted(top - {"qkvlib", "tests"})
     text = CONFIG.format(files=json.dumps(files), copied=json.dumps(copied), chosen=CHOSEN)
-    with (project / "pyproject.toml").open("a", encoding="utf-8") as config:
-        config.write(text)
+    return text.encode()
+
+
+def forget_survivors(project):
+    """mutmut tries what has no result: take it from what lived, for there may be new tests."""
+    for path in project.glob("mutants/qkvlib/*/*.meta"):
+        known = json.loads(path.read_text(encoding="utf-8"))
+        results = known["exit_code_by_key"]
+        known["exit_code_by_key"] = {name: code or None for name, code in results.items()}
+        path.write_text(json.dumps(known), encoding="utf-8")
 
 
 def mutmut(project, *command):
@@ -91,9 +117,10 @@ def mutmut(project, *command):
 
 
 def outcomes(project):
-    """What became of each mutant, by name."""
+    """What became of each mutant that was tried, by name."""
     lines = mutmut(project, "results", "--all", "true").splitlines()
-    return dict(line.strip().split(": ", 1) for line in lines if ": " in line)
+    found = dict(line.strip().split(": ", 1) for line in lines if ": " in line)
+    return {name: how for name, how in found.items() if how != "not checked"}
 
 
 def change(project, mutant):
@@ -106,14 +133,14 @@ def change(project, mutant):
 
 
 def write_score(found):
-    """The counts of each file that was gone through, beside those of the others."""
+    """How many were tried in each file and how many noticed, beside the counts of the others."""
     score = json.loads(SCORE.read_text(encoding="utf-8")) if SCORE.exists() else {}
-    made, noticed = Counter(), Counter()
+    tried, noticed = Counter(), Counter()
     for name, how in found.items():
         module = ".".join(name.split(".")[:3])
-        made[module] += 1
+        tried[module] += 1
         noticed[module] += how in NOTICED
-    score |= {module: {"mutants": made[module], "noticed": noticed[module]} for module in made}
+    score |= {module: {"tried": tried[module], "noticed": noticed[module]} for module in tried}
     SCORE.write_text(json.dumps(score, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
