@@ -15,7 +15,7 @@ HEAD = """\
 All three can be true of wrong attention.
 Here are {mistakes} ways to get it wrong.
 {distinct} of them are different at heart, the others are variants.
-People have met them: {reported} come with a link to a place where somebody did.
+{reported} of them come with a link to a place where somebody met one.
 
 Each box opens on the wrong code, what looks right about it, and the check that catches it.
 Before you open one, read its title and ask: *what would I have to test, to see this?*
@@ -23,7 +23,8 @@ Before you open one, read its title and ask: *what would I have to test, to see 
 A check is mostly a **law**: something that every right implementation obeys, whatever its numbers.
 Change what a query may not read, and its output must not move; that is a law.
 {unlawful} mistakes obey every law that we know: only a comparison with right numbers shows them.
-The shape of an output catches almost none, which is why the sizes in our tests are all different.
+The shape of an output catches almost none as long as sizes are equal.
+In our tests they all differ.
 
 With your own function, `qkvlib` does the looking:
 

@@ -6,7 +6,7 @@ The wrong code of a mistake, what looks right about it, and how it shows:
 >>> print(mistake.says)
 Forbidden weights are set to 0 after the softmax, which has counted them already.
 >>> print(mistake.looks_right)
-The heat map is a perfect triangle: no weight above the diagonal.
+The heatmap is a perfect triangle: no weight above the diagonal.
 >>> print(mistake.source)
 def mask_after_softmax(query, key, value, *, mask=None):
     weights = softmax(attention_scores(query, key))

@@ -236,7 +236,9 @@ def no_exponential(query, key, value, *, mask=None):
     return read(scores / scores.sum(axis=-1, keepdims=True), value)
 
 
-@ATTENTION.mistake("The heat map is the same but for its scale.", law=laws.rows_sum_to_one)
+@ATTENTION.mistake(
+    "Each row of the heatmap is the same but for its scale.", law=laws.rows_sum_to_one
+)
 def not_normalised(query, key, value, *, mask=None):
     """The exponentials are not divided by their sum."""
     scores = forbid(attention_scores(query, key), mask)
@@ -244,7 +246,7 @@ def not_normalised(query, key, value, *, mask=None):
 
 
 @ATTENTION.mistake(
-    "Every row sums to 1, without a mask at least, and the order of the weights is right.",
+    "Every row sums to 1, and the order of the weights is right.",
     law=laws.forbidden_keys_have_no_influence,
 )
 def softmax_twice(query, key, value, *, mask=None):
@@ -279,7 +281,7 @@ def hard_lookup(query, key, value, *, mask=None):
 
 
 @ATTENTION.mistake(
-    "The heat map is a perfect triangle: no weight above the diagonal.",
+    "The heatmap is a perfect triangle: no weight above the diagonal.",
     law=laws.rows_sum_to_one,
     reported="huggingface/pytorch-image-models#2236",
 )

@@ -269,7 +269,7 @@ def cut_before_the_temperature(logits, *, temperature=1.0, top_k=None, top_p=Non
     reported="rasbt/reasoning-from-scratch#164",
 )
 def crossing_token_dropped(logits, *, temperature=1.0, top_k=None, top_p=None):
-    """The token with which the sum reaches top_p goes too: of a very likely one nothing is left."""
+    """The token with which the sum reaches top_p goes too, however likely it is."""
     scores = logits / temperature
     scores = scores if top_k is None else keep_top_k(scores, top_k)
     if top_p is not None:

@@ -138,7 +138,7 @@ def one_key_of_padding_too_many(lengths, n_key):
 
 
 @PADDING_MASK.mistake(
-    "Padding rows are blank in the heat map.",
+    "Padding rows are blank in the heatmap.",
     law=laws.padding_is_closed,
     reported="hyunwoongko/transformer#40",
 )

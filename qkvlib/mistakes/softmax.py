@@ -164,7 +164,7 @@ def only_the_diagonal(weights, grad_weights):
 
 
 @SOFTMAX_GRADIENT.mistake(
-    "The formula is right, and on a square table nothing raises.",
+    "All parts of the formula are there, and nothing raises.",
     law=laws.gradients_of_scores_sum_to_zero,
 )
 def sum_over_the_queries(weights, grad_weights):

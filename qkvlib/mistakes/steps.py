@@ -93,7 +93,7 @@ def positions_restart(query, key, value, cache, *, rotate):
 
 
 @STEP.mistake(
-    "Keys stand where they should, and one step alone is right.",
+    "Keys stand where they should, and token by token a query is only one place off.",
     law=laws.pieces_read_as_the_whole,
     reported="microsoft/onnxruntime-genai#2354",
 )
@@ -255,7 +255,7 @@ def averages_averaged(one, other):
     "A maximum has to start somewhere, and exp(0) is 1.", law=laws.merged_parts_are_the_whole
 )
 def maximum_from_zero(one, other):
-    """The maximum is never below 0: where all scores are, everything rounds to 0."""
+    """The maximum is never below 0: where all scores are far below, everything rounds to 0."""
     (m_1, l_1, acc_1), (m_2, l_2, acc_2) = one, other
     m = np.maximum(np.maximum(m_1, m_2), 0)
     old, new = np.exp(m_1 - m), np.exp(m_2 - m)
