@@ -333,6 +333,33 @@ def test_unseen_sequences_are_not_those_of_the_batches():
     assert not any(sequence in trained for sequence in unseen)
 
 
+def test_a_rewired_block_adds_up_as_it_is_told(generator):
+    x = torch.from_numpy(generator.normal(size=(2, 12, 32)))
+    sound, same, less = (clinic.patient(layers=1) for _ in range(3))
+    clinic.rewired(same, lambda x, read, made: x + made)
+    clinic.rewired(less, lambda x, read, made: 2 * x - read - made)
+    block = sound[0].blocks[0]
+    with torch.no_grad():
+        assert torch.equal(same[0].blocks[0](x), block(x))
+        middle = 2 * x - block.attention_norm(x) - block.attention(block.attention_norm(x))
+        read = block.feed_forward_norm(middle)
+        expected = 2 * middle - read - block.feed_forward(read)
+        np.testing.assert_allclose(less[0].blocks[0](x).numpy(), expected.numpy(), atol=1e-12)
+    assert clinic.distance(same, sound) == 0
+    assert clinic.distance(less, sound) > 0.1
+
+
+def test_without_output_the_heads_are_only_put_side_by_side():
+    model = clinic.without_output(clinic.patient(layers=1))
+    attention = model[0].blocks[0].attention
+    clinic.treat(model, steps=3)
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(12, 32)))
+    with torch.no_grad():
+        weights, value = attention.attention_weights(x), attention.project_heads(x)[2]
+        side_by_side = (weights @ value).transpose(0, 1).reshape(12, 32)
+        np.testing.assert_allclose(attention(x).numpy(), side_by_side.numpy(), atol=1e-12)
+
+
 # The experiments
 
 

@@ -21,7 +21,7 @@ from qkvlib._checks import check_count
 from qkvlib.book.experiments import models, tasks
 from qkvlib.book.experiments.training import accuracy, train
 from qkvlib.diagnostics import diagnose, token_spread_by_depth
-from qkvlib.torch import MultiHeadAttention
+from qkvlib.torch import MultiHeadAttention, TransformerBlock
 
 WEIGHTS, BATCHES, UNSEEN = range(3)
 """What the generators of a seed are for."""
@@ -97,7 +97,49 @@ def multiplied(model, factor, *names):
     return model
 
 
-def treat(model, *, task=tasks.reversal, seed=0, steps=100, lr=1e-2, batch=32):
+class Rewired(TransformerBlock):
+    """A block with norm="pre" that adds up in its own way: x becomes `join(x, read, made)`.
+
+    read: what a part was given, the norm of x; made: what it made of that. `x + made` is right.
+    """
+
+    join = None
+
+    def forward(self, x, *, mask=None, bias=None, cache=None):
+        read = self.attention_norm(x)
+        x = self.join(x, read, self.attention(read, mask=mask, bias=bias, cache=cache))
+        read = self.feed_forward_norm(x)
+        return self.join(x, read, self.feed_forward(read))
+
+
+def rewired(model, join):
+    """`model`, whose norms come first, with blocks that add up by `join`, a function as above."""
+    encoder = model[0]
+    for number, block in enumerate(encoder.blocks):
+        parts = block.attention, block.feed_forward, block.attention_norm, block.feed_forward_norm
+        encoder.blocks[number] = Rewired.from_parts(*parts)
+        encoder.blocks[number].join = join
+    return model
+
+
+def without_output(model):
+    """`model` without W_O: a matrix that changes nothing stands in its place, and stays."""
+    for block in model[0].blocks:
+        weight = block.attention.output.weight
+        weight.data = torch.eye(*weight.shape, dtype=weight.dtype)
+        weight.requires_grad_(False)
+    return model
+
+
+def distance(model, reference, *, task=tasks.reversal, seed=0):
+    """How far the outputs of two models are apart, by the size of the reference's."""
+    tokens, _ = task(generator_of(seed, UNSEEN), 16)
+    with torch.no_grad():
+        one, other = (each(torch.from_numpy(tokens)) for each in (model, reference))
+    return float((one - other).norm() / other.norm())
+
+
+def treat(model, *, task=tasks.reversal, seed=0, steps=100, lr=1e-2, batch=16):
     """Train the model with AdamW, and return the loss of every step."""
     generator = generator_of(seed, BATCHES)
     steps = check_count("steps", steps, least=0)
