@@ -32,15 +32,16 @@ class Lookups(NamedTuple):
     parameters: int
 
 
-def pair_before(seed=0, *, num_heads=1, steps=200):
+def pair_before(seed=0, *, num_heads=1, d_k=None, steps=200):
     """Train heads to tell, at each place, the token before it and the one before that.
 
     seed: a number, or a NumPy Generator; num_heads: a divisor of 24, the width of the layer
+    d_k: the width of a key, by default 24 / num_heads, which the width of a value always is
 
     >>> pair_before(num_heads=2, steps=0).parameters
     3456
     """
-    return _trained(tasks.pair_before, seed, num_heads, steps)
+    return _trained(tasks.pair_before, seed, num_heads, steps, d_k)
 
 
 def two_patterns(seed=0, *, steps=200):
@@ -77,9 +78,9 @@ def _answers(task):
     return task(np.random.default_rng(0), 1)[-1].shape[-1]
 
 
-def _trained(task, seed, num_heads, steps):
+def _trained(task, seed, num_heads, steps, d_k=None):
     for_weights, for_batches = np.random.default_rng(seed).spawn(2)
-    model = PlaceReader(for_weights, num_heads, _answers(task))
+    model = PlaceReader(for_weights, num_heads, _answers(task), d_k)
     tokens, targets = task(for_batches, TEST)
     train(model, draw(task, for_batches, steps), lr=5e-3)
     with torch.no_grad():
@@ -108,11 +109,11 @@ class PlaceReader(nn.Module):
     tokens (..., 12) -> scores (..., 12, answers, 12): for each place and answer, of every token.
     """
 
-    def __init__(self, generator, num_heads, answers):
+    def __init__(self, generator, num_heads, answers, d_k=None):
         super().__init__()
         self.tokens = nn.Parameter(models.normal(generator, tasks.VOCABULARY, D_MODEL))
         self.places = nn.Parameter(models.normal(generator, tasks.LENGTH, D_MODEL))
-        self.attention = models.heads(generator, num_heads, d_model=D_MODEL)
+        self.attention = models.heads(generator, num_heads, d_model=D_MODEL, d_k=d_k)
         read_out = models.projection(generator, D_MODEL, answers * tasks.VOCABULARY)
         self.read_out = nn.Parameter(read_out)
 

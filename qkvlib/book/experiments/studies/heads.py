@@ -12,6 +12,7 @@ def pair_figures(seed):
     found = {h: pair_before(seed, num_heads=h) for h in (1, 2, 4, 12, 24)}
     return {
         **{f"both right, heads: {h}": lookups.accuracy for h, lookups in found.items()},
+        "both right, heads: 24, keys of 2": pair_before(seed, num_heads=24, d_k=2).accuracy,
         "two heads read one and two back": float(sorted(found[2].distances) == [1, 2]),
         "different distances of four heads": len(set(found[4].distances)),
     }
@@ -72,6 +73,7 @@ BOUNDS = {
         "both right, heads: 4": "> 0.99",
         "both right, heads: 12": "> 0.99",
         "both right, heads: 24": "< 0.8",
+        "both right, heads: 24, keys of 2": "> 0.95",
         "two heads read one and two back": "> 0.5",
         "different distances of four heads": "< 2.5",
     },
