@@ -1159,7 +1159,7 @@ def test_what_rotate_returns_must_fit(backend):
     other = "float32"
     for rotate, kind, said in (
         (lambda x, positions: x[..., :2], ValueError, r"rotate must return x in its shape .*, 5\)"),
-        (lambda x, positions: backend.array(back(x), other), TypeError, r"rotate\(x, positions\) "),
+        (lambda x, positions: backend.array(back(x), other), TypeError, r"got x .*, rotate\(x, p"),
         (lambda x, positions: None, TypeError, r"rotate\(x, positions\) must be a"),
     ):
         layer = call(backend, mha(rotate=rotate))

@@ -196,14 +196,15 @@ def softmax_cases(draw):
 
 
 @st.composite
-def norm_cases(draw, name, *, eps=(0.0, 1e-5, 0.3)):
+def norm_cases(draw, name, *, eps=(0.0, None, 0.3)):
     generator = np.random.default_rng(draw(seeds))
     lead, width = draw(st.sampled_from([(), (1,), (4,), (2, 3)])), draw(st.integers(3, 7))
     arrays = {"x": generator.normal(1.0, draw(st.sampled_from([0.3, 5.0])), (*lead, width))}
     for optional in {"layer_norm": ("weight", "bias"), "rms_norm": ("weight",)}[name]:
         if draw(st.booleans()):
             arrays[optional] = generator.normal(size=width)
-    return arrays, {"eps": draw(st.sampled_from(eps))}
+    eps = draw(st.sampled_from(eps))
+    return arrays, {} if eps is None else {"eps": eps}
 
 
 @st.composite
@@ -492,6 +493,20 @@ def test_the_forward_passes_refusals_are_theirs_too():
         gradients.project_backward(np.ones((1, 3)), np.ones((1, 3)), np.ones((4, 3)))
     with pytest.raises(ValueError, match="axis must name one of the 1 axes"):
         gradients.softmax_backward(np.ones(3), np.ones(3), axis=1)
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm", "project"])
+def test_each_array_of_a_layer_is_checked_by_name(name):
+    grad, arrays, options = example(name)
+    for each, x in arrays.items():
+        for wrong, said in ((x.tolist(), "a NumPy array, got builtins.list"), (x > 0, "float16, ")):
+            with pytest.raises(TypeError, match=f"^{each} must be {said}"):
+                backward(name, grad, arrays | {each: wrong}, options)
+        with pytest.raises(TypeError, match=rf"all must have one dtype, got .*\b{each} float32"):
+            backward(name, grad, arrays | {each: x.astype("float32")}, options)
+        if each not in ("x", "W"):
+            with pytest.raises(ValueError, match=f"^{each} must have shape"):
+                backward(name, grad, arrays | {each: x[:-1]}, options)
 
 
 def test_what_many_heads_say_is_added_up_in_float32():
