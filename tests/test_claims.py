@@ -25,12 +25,19 @@ def right_arguments(claim):
 # ---- the data file -----------------------------------------------------------------------------
 
 
-def test_every_claim_of_sections_1_to_3_is_there():
-    expected = {"C1": "abc", "C2.1": "abcde", "C2.2": "abcd", "C2.3": "abcde"}
-    expected |= {"C3.1": "abcd", "C3.2": "abcdef", "O": "12"}
-    ids = {f"{section}-{letter}" for section, letters in expected.items() for letter in letters}
-    assert len(ids) == 29
-    assert ids <= set(load())
+def test_every_claim_is_there_once_in_the_order_of_the_article():
+    letters = {"C1": "abc", "C2.1": "abcde", "C2.2": "abcd", "C2.3": "abcde", "C3.1": "abcd"}
+    letters |= {"C3.2": "abcdef", "C4.1": "abc", "C4.2": "abc", "C4.3": "abc", "C5.1": "ab"}
+    letters |= {"C5.2": "abcde", "C6.1": "abcde", "C6.2": "abcd"}
+    letters |= {f"C6.3-{i}": "abc" for i in "123"} | {f"C7-{i}": "abc" for i in "123"}
+    letters |= {"C7-4": "ab", "O": "12345"}
+    expected = [
+        f"{section}{letter}" if section.count("-") else f"{section}-{letter}"
+        for section, those in letters.items()
+        for letter in those
+    ]
+    assert len(expected) == 72 + 5
+    assert list(load()) == expected
 
 
 def test_the_data_file_is_well_formed():
