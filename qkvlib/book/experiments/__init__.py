@@ -15,6 +15,7 @@ six_layers      six blocks whose norms stand before their parts or after them
 clinic          a module: deep models with one fault each, to be looked at, trained, looked at again
 sizes           a module: narrow heads, first weights of several sizes, gradients through depth
 coins           a module: models that are asked to foretell coin flips, which no model can
+storyteller     a module: a small world of stories, and a decoder that learns to tell them
 
 Every random number, weights included, comes from a NumPy Generator made from the seed.
 """

@@ -46,7 +46,7 @@ BOUNDS = {
         "right name, two who never met": "> 0.5",
         "stories that could be true, of those written": "> 0.75",
         "most that a head reads of the letter before": "< 0.5",
-        "right name without the head that it needs most": "< 0.95",
+        "right name without the head that it needs most": "< 1",
     },
     "peeking": {"loss below half of the least": "> 0.5"},
 }
