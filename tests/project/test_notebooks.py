@@ -5,6 +5,7 @@ import json
 import re
 import sys
 import tomllib
+from collections import Counter
 
 import nbformat
 import pytest
@@ -56,6 +57,13 @@ def test_figures_are_png_with_alt_text(path):
             if kinds:
                 alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt")
                 assert alt, f"cell {number}: a figure without alt text"
+
+
+def test_no_two_figures_have_the_same_name():
+    cells = [cell for path in NOTEBOOKS for _, cell in code_cells(path)]
+    figures = [cell.metadata.get("mystnb", {}).get("figure", {}) for cell in cells]
+    names = Counter(figure["name"] for figure in figures if "name" in figure)
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 @every_notebook
