@@ -74,6 +74,13 @@ def test_a_cell_with_a_caption_has_stored_its_figure(path):
 
 
 @every_notebook
+def test_a_captioned_cell_shows_its_figure_and_nothing_else(path):
+    for number, cell in code_cells(path):
+        if "figure" in cell.metadata.get("mystnb", {}):
+            assert len(cell.outputs) == 1, f"cell {number}: its name would be given twice"
+
+
+@every_notebook
 def test_no_visible_cell_is_long(path):
     for number, cell in code_cells(path):
         hidden = any(tag.startswith(("hide-", "remove-")) for tag in tags(cell))
