@@ -29,6 +29,16 @@ def test_every_matrix_of_the_blocks_starts_with_that_deviation(monkeypatch, std)
     assert encoder.token_table.std().item() == pytest.approx(1, rel=0.1)
 
 
+def test_queries_and_keys_alone_can_start_with_another_deviation(monkeypatch):
+    changed = captured(monkeypatch, lambda: sizes.learn_from(1.0, part="query-key"))[0]
+    healthy = captured(monkeypatch, lambda: sizes.learn_from())[0]
+    for each, other in zip(changed.blocks, healthy.blocks):
+        for name in ("query", "key"):
+            weight = getattr(each.attention, name).weight
+            assert weight.std().item() == pytest.approx(1, rel=0.05)
+        assert each.attention.value.weight.equal(other.attention.value.weight)
+
+
 @pytest.mark.parametrize("d_k", [1, 4])
 def test_only_queries_and_keys_get_narrow(monkeypatch, d_k):
     [block] = captured(monkeypatch, lambda: sizes.narrow_head(d_k=d_k))[0].blocks

@@ -18,10 +18,12 @@ class Narrow(NamedTuple):
 
     accuracy: the share of right answers on sequences that were not trained on.
     effective: how many of the 12 keys a query effectively reads, the mean over these sequences.
+    found: the share of queries that read the right place most.
     """
 
     accuracy: float
     effective: float
+    found: float
 
 
 def narrow_head(seed=0, *, d_k, steps=300):
@@ -38,8 +40,10 @@ def narrow_head(seed=0, *, d_k, steps=300):
     model = models.reader(for_weights, layer, **SIZES)
     test = tasks.reversal(for_batches, TEST)
     train(model, draw(tasks.reversal, for_batches, steps), lr=5e-3)
-    effective = np.exp(entropy(models.weights_of(model, test[0]))).mean()
-    return Narrow(accuracy(model, test), float(effective))
+    weights = models.weights_of(model, test[0])
+    effective = np.exp(entropy(weights)).mean()
+    found = (weights.argmax(axis=-1) == np.arange(tasks.LENGTH)[::-1]).mean()
+    return Narrow(accuracy(model, test), float(effective), float(found))
 
 
 class Started(NamedTuple):
@@ -52,21 +56,27 @@ class Started(NamedTuple):
     accuracy: float
 
 
-def learn_from(std=None, seed=0, *, steps=120):
+def learn_from(std=None, seed=0, *, steps=120, part="all"):
     """Train two blocks to output a sequence backwards, from weights of another size.
 
     std: the standard deviation of every matrix of the blocks; None for 1 / sqrt(fan_in), which
     keeps the size of what goes through. Token rows, positions and read-out always start alike.
     seed: a number, or a NumPy Generator
+    part: "all", or "query-key" to give this deviation to W_Q and W_K alone
 
     >>> losses, accuracy = learn_from(0.02, steps=2)
     >>> losses.shape, 0 <= accuracy <= 1
     ((2,), True)
     """
+    models.check_choice("part", part, "all", "query-key")
     for_weights, for_batches = np.random.default_rng(seed).spawn(2)
     blocks = [models.block(for_weights, models.heads(for_weights, 4)) for _ in range(2)]
+    changed = matrices(blocks)
+    if part == "query-key":
+        attention = [block.attention for block in blocks]
+        changed = [each.weight for a in attention for each in (a.query, a.key)]
     if std is not None:
-        for matrix in matrices(blocks):
+        for matrix in changed:
             of_size_one = math.sqrt(matrix.shape[1])  # torch keeps (fan_out, fan_in)
             matrix.data *= std * of_size_one
     model = models.stack(for_weights, blocks, **SIZES)

@@ -10,19 +10,28 @@ SEEDS = range(5)
 
 def narrow_figures(seed):
     narrow = {d_k: narrow_head(seed, d_k=d_k) for d_k in (1, 2, 4, 16)}
-    accuracies = {f"accuracy, d_k {d_k}": found.accuracy for d_k, found in narrow.items()}
-    return accuracies | {
-        f"effective keys, d_k {d_k}": found.effective for d_k, found in narrow.items()
+    names = {
+        "accuracy": "accuracy",
+        "effective": "effective keys",
+        "found": "right place read most",
+    }
+    return {
+        f"{name}, d_k {d_k}": getattr(found, field)
+        for field, name in names.items()
+        for d_k, found in narrow.items()
     }
 
 
 def start_figures(seed):
-    healthy, small, tiny, large = (learn_from(std, seed) for std in (None, 0.02, 0.001, 1.0))
+    healthy, small, tiny = (learn_from(std, seed) for std in (None, 0.02, 0.001))
+    large = learn_from(1.0, seed, steps=300)
+    large_scores = learn_from(1.0, seed, steps=300, part="query-key")
     return {
         "accuracy": healthy.accuracy,
         "accuracy, std 0.02": small.accuracy,
         "accuracy, std 0.001": tiny.accuracy,
-        "accuracy below 0.4, std 1": float(large.accuracy < 0.4),
+        "accuracy below 0.4 after 300 steps, std 1": float(large.accuracy < 0.4),
+        "accuracy above 0.9 after 300 steps, W_Q and W_K 1": float(large_scores.accuracy > 0.9),
         "loss after 60 steps": healthy.losses[60],
         "loss after 60 steps, std 0.02": small.losses[60],
         "loss after 60 steps, std 0.001": tiny.losses[60],
@@ -54,6 +63,7 @@ def flow_figures(seed):
     cases = {
         "small start, no skip": flow(seed, skip=False, norm=None, gain=small),
         "small start, skip": flow(seed, skip=True, norm=None, gain=small),
+        "larger start, no skip": flow(seed, skip=False, norm=None),
         "larger start, skip": flow(seed, skip=True, norm=None),
         "norm, no skip": flow(seed, skip=False, norm="pre"),
         "norm and skip": flow(seed, skip=True, norm="pre"),
@@ -83,12 +93,15 @@ BOUNDS = {
         "accuracy, d_k 4": "> 0.95",
         "effective keys, d_k 1": "> 4",
         "effective keys, d_k 4": "< 3",
+        "right place read most, d_k 1": "< 0.25",
+        "right place read most, d_k 4": "> 0.9",
     },
     "learn_from": {
         "accuracy": "> 0.95",
         "accuracy, std 0.02": "> 0.95",
         "accuracy, std 0.001": "> 0.95",
-        "accuracy below 0.4, std 1": "> 0.5",
+        "accuracy below 0.4 after 300 steps, std 1": "> 0.5",
+        "accuracy above 0.9 after 300 steps, W_Q and W_K 1": "> 0.5",
     },
     "scale": {
         "loss after 60 steps": "< 0.5",
@@ -102,6 +115,7 @@ BOUNDS = {
     "flow": {
         "log10 of first / last gradient, small start, no skip": "< -10",
         "log10 of first / last gradient, small start, skip": "< 0.5",
+        "log10 of first / last gradient, larger start, no skip": "< -3",
         "log10 of first / last gradient, larger start, skip": "> 3",
         "log10 of first / last gradient, norm, no skip": "> -3",
         "spread below 1e-8, norm, no skip": "> 0.5",
