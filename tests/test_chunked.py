@@ -180,6 +180,9 @@ def test_mask_and_bias_must_fit(backend):
             options = {"mask": mask} | in_twin(backend, wrong)
             with pytest.raises(error, match=message):
                 backend.lib.chunked_attention(*qkv, **options)
+    joined = mask & backend.array(np.ones((4, 6), bool))
+    with pytest.raises(ValueError, match=r"must end in \(n_query, n_key\) = \(4, 5\)"):
+        backend.lib.chunked_attention(*qkv, mask=joined)
 
 
 # ---- dead chunks are not visited -----------------------------------------------------------------

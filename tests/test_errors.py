@@ -1147,6 +1147,8 @@ def test_sources_must_fit(backend):
             read(x, None, source)
         with pytest.raises(ValueError, match=r"value_source must be d_source = 10 wide"):
             read(x, source, x)
+        with pytest.raises(TypeError, match=r"value_source must be .*got .*list"):
+            read(x, source, [[0.0] * 10])
         with pytest.raises(
             ValueError, match=r"value_source must hold one token for each key, .*5,"
         ):

@@ -506,7 +506,7 @@ def _summed_to(grad, shape):
     """`grad` summed over every axis along which an array of `shape` was repeated."""
     padded = (1,) * (grad.ndim - len(shape)) + shape
     repeated = tuple(axis for axis, size in enumerate(padded) if size == 1)
-    return grad.sum(axis=repeated, keepdims=True).reshape(shape)
+    return grad.sum(axis=repeated).reshape(shape)
 
 
 def _check_gradient(name, grad, shape, dtype):
