@@ -791,6 +791,28 @@ def test_heads_made_by_reshaping_are_not_taken_for_a_norm(generator, kind, mask)
     )
 
 
+def test_tokens_lost_in_a_norm_are_no_sign_of_a_wrong_view(generator):
+    """Their weights are well and good, but another token in their place changes no output."""
+    block, x = TransformerBlock(12, 3, generator=generator), generator.normal(size=(9, 12))
+    x[[0, 5], 3] = 1e4
+    for norm, cause in ((block.attention_norm, "healthy"), (patients.norm_in_half, "lost_tokens")):
+        block.attention_norm = norm
+        report = diagnose(block, x, mask=causal, trained=True)
+        assert (report.cause, report.readings["reach"]) == (cause, [1.0])
+
+
+def test_a_lost_token_may_have_a_bias_for_a_query(generator):
+    names = ("W_Q", "W_K", "W_V", "W_O")
+    weights = {name: generator.normal(size=(12, 12)) / 4 for name in names}
+    biases = {f"b_{name}": generator.normal(size=12) for name in "QKV"}
+    block = TransformerBlock(12, 3, generator=generator)
+    block.attention = MultiHeadAttention.from_weights(**weights, **biases, num_heads=3)
+    block.attention_norm = patients.norm_in_half
+    x = generator.normal(size=(9, 12))
+    x[0, 3] = 1e4
+    assert diagnose(block, x, mask=causal).cause == "lost_tokens"
+
+
 def test_a_leak_behind_the_layers(generator):
     """The layers keep the mask; what the whole model does between or after them does not."""
     blocks = [TransformerBlock(12, 3, generator=generator) for _ in range(2)]

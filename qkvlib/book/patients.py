@@ -177,6 +177,14 @@ class LeftOn(Open):
         return super().merge(self.xp.where(self.xp.asarray(kept), heads / 0.9, 0.0))
 
 
+def norm_in_half(x):
+    """A norm in float16: the mean square of a large token is infinite, and its numbers become 0."""
+    half = x.astype(np.float16) if isinstance(x, np.ndarray) else x.half()
+    mean_square = (half * half).mean(-1, keepdims=True)
+    normed = half / (mean_square + 1e-5) ** 0.5
+    return normed.astype(x.dtype) if isinstance(x, np.ndarray) else normed.to(x.dtype)
+
+
 def norm_over_tokens(x):
     """A norm over the wrong axis."""
     centred = x - x.mean(-2, keepdims=True)

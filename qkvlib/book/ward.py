@@ -289,6 +289,14 @@ class Ward:
             return self.ill(patients.MergedByView, masks=["causal"])
         return self.ill(patients.Viewed, patients.SplitByView, masks=[None, "causal"])
 
+    def lost_tokens(self):
+        """Some tokens hold one huge number, the first of a text among them, as after training."""
+        block = self.block(self.attention(self.weights()), norm=patients.norm_in_half, order="pre")
+        x = self.tokens()
+        some = [0, *self.generator.permutation(np.arange(1, self.n))[: self.n // 4]]
+        x[..., some, self.generator.integers(self.d_model)] = self.generator.uniform(1e3, 3e4)
+        return Patient(block, self.array(x), self.mask(None, "causal"))
+
     def empty_row_nan(self):
         return self.ill(patients.Naive, masks=["empty"])
 

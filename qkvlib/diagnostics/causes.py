@@ -115,6 +115,11 @@ CAUSES = {
         "reshape to (n, h, d_k), then swap the first two of these axes",
     ),
     # ---- numbers that cannot be
+    "lost_tokens": Cause(
+        "some tokens are lost before they are compared: whatever they hold, nothing of it arrives",
+        "another token in that place changes no query, key or value",
+        "compute norms in float32: a square that overflows below a division gives 0, not NaN",
+    ),
     "empty_row_nan": Cause(
         "softmax of a row of -inf: 0 / 0",
         "NaN in the weights, none in the scores",

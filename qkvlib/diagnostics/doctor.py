@@ -102,12 +102,13 @@ OUT_OF_BOUNDS = {
 """Signs by limits for an untrained layer. A trained one is ill by them only where it is grey."""
 
 SILENT = {
+    "lost_tokens": lambda s: s.lost > 0,
     "view_without_transpose": lambda s: (
         0 < s.reach < MOST or s.own_queries < MOST or (s.leak > LEAK and s.leak_share < EVERY)
     ),
     "norm_over_tokens": lambda s: s.leak > LEAK,
 }
-"""Signs in outputs alone, where the weights look right."""
+"""Signs that show when a token is replaced, where the weights look right."""
 
 READINGS = (
     "query_rms",

@@ -251,7 +251,7 @@ class Examined:
         """
         claimed = as_float64("weights", self._weights).max(axis=-3) > 1e-3
         other = claimed & ~np.eye(claimed.shape[-1], dtype=bool)
-        other = other[..., self._tried]
+        other = other[..., self._tried] & self._arrives
         moves = self._moved[other & (self._moved > 0)]
         if moves.size and np.median(moves) < rounding(self._y):
             return math.nan
@@ -260,13 +260,31 @@ class Examined:
     @cached_property
     def own_queries(self):
         """The share of the heads in which a token's own query moves, of those where any does."""
-        before, own = as_float64("query", self._query), []
+        own = []
+        for j, (query, *_) in zip(self._tried, self._moved_parts):
+            own.extend(query[..., j][query.any(axis=-1)])
+        return float(np.mean(own)) if own else math.nan
+
+    @cached_property
+    def lost(self):
+        """The share of the tokens of which nothing arrives, of those that were tried."""
+        return 1.0 - float(self._arrives.mean())
+
+    @cached_property
+    def _arrives(self):
+        """Of each token tried, whether another in its place changes any query, key or value."""
+        return np.array([any(part.any() for part in parts) for parts in self._moved_parts])
+
+    @cached_property
+    def _moved_parts(self):
+        """Which queries, keys and values `(..., h, n)` move with each of the tokens tried."""
+        found = []
         with probes.at_rest(self._layer):
             for j in self._tried:
-                query, *_ = self._layer.project_heads(probes.with_another_token(self._x, j))
-                moved = (as_float64("query", query) != before).any(axis=-1)
-                own.extend(moved[..., j][moved.any(axis=-1)])
-        return float(np.mean(own)) if own else math.nan
+                parts = self._layer.project_heads(probes.with_another_token(self._x, j))
+                pairs = zip(parts, self._parts)
+                found.append([_differ(part, before).any(axis=-1) for part, before in pairs])
+        return found
 
     @cached_property
     def _closed(self):
@@ -305,6 +323,10 @@ def _mean(values, where):
     """The mean of the values that count; NaN when none does."""
     where = np.broadcast_to(where, np.shape(values))
     return float(np.mean(values, where=where)) if where.any() else math.nan
+
+
+def _differ(part, before):
+    return as_float64("heads", part) != as_float64("heads", before)
 
 
 def _apart(weights, other):
