@@ -725,6 +725,17 @@ def test_a_slow_start_is_told_from_a_saddle_by_the_gradient(generator):
     assert diagnose(layer, x, trained=True).cause == "zero_saddle"
 
 
+@pytest.mark.parametrize("name", ["W_Q", "W_K"])
+def test_one_of_two_matrices_may_be_too_small(exact, generator, name):
+    names = ("W_Q", "W_K", "W_V", "W_O")
+    weights = {each: generator.normal(size=(48, 48)) / math.sqrt(48) for each in names}
+    weights[name] *= 1e-3
+    layer = exact.lib.MultiHeadAttention.from_weights(**exact.named(weights), num_heads=4)
+    report = diagnose(layer, exact.array(generator.normal(size=(11, 48))))
+    assert report.cause == "tiny_init"
+    assert report.readings["entropy"][0] == pytest.approx([1.0] * 4, abs=1e-5)
+
+
 @needs_torch
 def test_a_slow_start_in_one_layer_does_not_hide_what_is_ill_in_a_later_one(generator):
     layers = [qkvlib.torch.MultiHeadAttention(16, 2) for _ in range(3)]

@@ -82,10 +82,13 @@ def post_norm(seed):
     before = spread_by_depth(model, seed=seed)[-1]
     treat(model, seed=seed)
     treat(slow, seed=seed, lr=2e-3, steps=300)
+    long = patient(seed, norm="post")
+    treat(long, seed=seed, steps=300)
     return {
         "token spread at the start": before,
         "token spread afterwards": spread_by_depth(model, seed=seed)[-1],
         "stays below .4": float(score(model, seed=seed) < 0.4),
+        "stays below .4 for 300 steps": float(score(long, seed=seed) < 0.4),
         "accuracy at 2e-3": score(slow, seed=seed),
         "token spread at 2e-3": spread_by_depth(slow, seed=seed)[-1],
     }
@@ -162,6 +165,7 @@ BOUNDS = {
         "token spread at the start": "> 0.1",
         "token spread afterwards": "< 0.001",
         "stays below .4": "> 0.5",
+        "stays below .4 for 300 steps": "> 0.5",
         "accuracy at 2e-3": "> 0.9",
         "token spread at 2e-3": "> 0.5",
     },
