@@ -348,6 +348,11 @@ SHAPES = {
     ),
     "norm of nothing": (("layer_norm", {"x": zeros(4, 0)}), "x must not be empty", "(4, 0)"),
     "norm of one number": (("layer_norm", {"x": np.array(1.0)}), "x", "(..., d_model)", "()"),
+    "norm weight of two axes": (
+        ("LayerNorm.from_weights", {"weight": zeros(4, 5), "bias": zeros(5)}),
+        "weight must have shape (d_model,) = (5,)",
+        "got (4, 5)",
+    ),
     "norm weights": (
         ("LayerNorm.from_weights", {"weight": zeros(4), "bias": zeros(5)}),
         "bias must have shape (d_model,) = (4,)",
@@ -1026,6 +1031,14 @@ def test_an_array_of_the_other_twin(backend, name):
         assert hint in message
 
 
+def test_a_list_is_told_what_it_should_be(backend):
+    kind, made = ("tensor", "torch.tensor") if backend.is_torch else ("NumPy array", "np.asarray")
+    with pytest.raises(TypeError, match=rf"a Boolean {kind} .* write {made}\(mask\) for a list"):
+        call(backend, attend(mask=[[True] * 5] * 4))
+    with pytest.raises(TypeError, match=rf" {kind}, got builtins\.list; write {made}\(query\)"):
+        call(backend, attend(query=[[0.0] * 7] * 4))
+
+
 @needs_torch
 def test_an_array_of_the_other_twin_joined_to_a_pattern(backend):
     other = BACKENDS[0] if backend.is_torch else BACKENDS[-1]
@@ -1085,14 +1098,16 @@ def test_one_dtype_throughout(backend, other):
         layer(backend.array(zeros(4, 12), "float32"))
 
 
-@pytest.mark.parametrize("x", [[[0.0] * 12], np.zeros((4, 12), int)], ids=["list", "int64"])
+@pytest.mark.parametrize(
+    "x", [[[0.0] * 12], np.zeros((4, 12), int), None], ids=["list", "int64", "None"]
+)
 def test_what_a_layer_reads_must_be_a_floating_array(backend, x):
     x = backend.array(x) if isinstance(x, np.ndarray) else x
     block = backend.lib.TransformerBlock(12, 3)
     made = [call(backend, what) for what in (mha(), feed_forward(), swiglu())]
     for layer in (*made, block, block.attention_norm, backend.lib.RMSNorm(12)):
         for read in (layer, getattr(layer, "attention_weights", layer)):
-            with pytest.raises(TypeError, match=r"^x must be .*, got .*(list|int64)"):
+            with pytest.raises(TypeError, match=r"^x must be .*, got .*(list|int64|None)"):
                 read(x)
 
 

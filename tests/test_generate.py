@@ -51,6 +51,11 @@ def test_by_hand(backend, options, expected):
     assert_near(found, np.stack([expected, expected[::-1]])[:, None])
 
 
+def test_what_reaches_p_exactly_is_enough(backend):
+    found = probabilities(backend, np.log([0.25, 0.5, 0.25]), top_p=0.5)
+    assert back(found).tolist() == [0, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
