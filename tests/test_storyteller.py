@@ -111,6 +111,18 @@ def test_places_are_those_of_the_words(read):
         assert read.decode(targets[i][is_story[i]]) == f"{story}\n"
 
 
+def test_what_is_said_is_the_likeliest_letter_and_right_counts_it(read, model):
+    some = st.Book(read.stories[::60], read.letters)
+    where, by_hand, hits = st.places(some).asks, "", []
+    for story, place in zip(some.stories, where):
+        with torch.no_grad():
+            logits = model(torch.from_numpy(read.encode(f"\n{story}"[: place + 1])))[-1]
+        by_hand += read.letters[int(logits.argmax())]
+        hits.append(by_hand[-1] == story[place])
+    assert st.said(model, some, where) == by_hand
+    assert st.right(model, some, where) == np.mean(hits)
+
+
 def test_readings_are_sums_of_weights(read, model):
     some = st.Book(read.stories[:3], read.letters)
     places, maps = st.places(some), st.head_weights(model, some)
@@ -170,6 +182,17 @@ def test_the_seed_decides_everything():
     one, other = st.tell(1, steps=3), st.tell(1, steps=3)
     np.testing.assert_array_equal(one.losses, other.losses)
     assert not np.array_equal(one.losses, st.tell(2, steps=3).losses)
+
+
+def test_a_world_of_ones_own_is_read_and_examined():
+    own = st.books(("Tom", "Pia"), he=("Tom", "Ben"), she=("Pia", "Kate"), events={"ran": "fell"})
+    read, unread = own
+    assert len(read.stories) == 2 * 2 * 2 * 2 * 2 - 8
+    assert all({"Tom", "Pia"} <= set(story.split()) for story in unread.stories)
+    told = st.tell(steps=1, texts=own)
+    assert told.read is read
+    assert told.unread is unread
+    assert len(told.model.token_table) == len(read.letters)
 
 
 @pytest.mark.parametrize(

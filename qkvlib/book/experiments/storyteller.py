@@ -157,18 +157,22 @@ class Book:
         return float(costs[length] / length * np.log(2))
 
 
-def books():
+def books(apart=APART, **world):
     """What the chapter trains on, and what it keeps for the examination: two `Book`.
 
-    The first has every story but those in which `APART` meet, the second has these alone.
+    The first has every story but those in which `apart` meet, the second has these alone.
+
+    apart: two names of different kinds; world: as in `all_stories`
 
     >>> read, unread = books()
     >>> len(read.stories), len(unread.stories)
     (480, 32)
+    >>> len(books(he=(*HE, "Tom"))[0].stories)
+    608
     """
-    stories = all_stories()
-    read = Book([story for story in stories if not meet(story)])
-    return read, Book([story for story in stories if meet(story)], read.letters)
+    stories = all_stories(**world)
+    read = Book([story for story in stories if not meet(story, apart)])
+    return read, Book([story for story in stories if meet(story, apart)], read.letters)
 
 
 # ---- the model ---------------------------------------------------------------------------------
@@ -318,11 +322,19 @@ def right(model, book, where):
 
     where: (stories,), such as `places(book).asks`
     """
-    tokens, targets, _ = book.table()
-    rows = np.arange(len(tokens))
+    truth = book.decode(book.table()[1][np.arange(len(where)), where])
+    return np.mean([letter == true for letter, true in zip(said(model, book, where), truth)]).item()
+
+
+def said(model, book, where):
+    """The model's likeliest letter after a place of each story, a text of as many letters.
+
+    where: (stories,), such as `places(book).asks`
+    """
+    tokens, _, _ = book.table()
     with torch.no_grad():
         guesses = model(torch.from_numpy(tokens)).argmax(dim=-1).numpy()
-    return float((guesses[rows, where] == targets[rows, where]).mean())
+    return book.decode(guesses[np.arange(len(where)), where])
 
 
 def reading(model, book, where, words):
@@ -415,16 +427,17 @@ class Told(NamedTuple):
     losses: np.ndarray
 
 
-def tell(seed=0, *, steps=STEPS, lr=0.005, **options):
+def tell(seed=0, *, steps=STEPS, lr=0.005, texts=None, **options):
     """Make a storyteller and train it.
 
     seed: a number; steps, lr: as in `learn`; options: as in `new_model`
+    texts: the two that `books` makes, by default those of the chapter
 
     >>> told = tell(steps=2)
     >>> len(told.losses), bits(told.model, told.read) > 50
     (2, True)
     """
-    read, unread = books()
+    read, unread = texts or books()
     for_weights, for_batches = np.random.default_rng(seed).spawn(2)
     model = new_model(for_weights, len(read.letters), **options)
     batches = (read.batch(for_batches, BATCH) for _ in range(steps))

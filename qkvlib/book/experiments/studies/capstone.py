@@ -25,7 +25,7 @@ def teller_figures(seed):
         "stories that could be true, of those written": np.mean([s in possible for s in stories]),
         "most that a head reads of the letter before": st.previous(model, read).max(),
         "most that a head prefers the name meant": (meant - other).max(),
-        "right name without the head that it needs most": without[1, :, 0].min(),
+        "right name without the head of layer 1 it needs most": without[1, :, 0].min(),
     }
 
 
@@ -46,7 +46,7 @@ BOUNDS = {
         "right name, two who never met": "> 0.5",
         "stories that could be true, of those written": "> 0.75",
         "most that a head reads of the letter before": "< 0.5",
-        "right name without the head that it needs most": "< 1",
+        "right name without the head of layer 1 it needs most": "< 1",
     },
     "peeking": {"loss below half of the least": "> 0.5"},
 }
