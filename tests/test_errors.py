@@ -1039,6 +1039,17 @@ def test_a_list_is_told_what_it_should_be(backend):
         call(backend, attend(query=[[0.0] * 7] * 4))
 
 
+def test_what_came_is_named_by_its_package(backend):
+    with pytest.raises(TypeError, match=r"got numpy\.MaskedArray; "):
+        call(backend, attend(query=AsItIs(np.ma.zeros((4, 7)))))
+
+
+def test_a_seed_is_told_what_makes_a_generator(backend):
+    made = "torch.Generator().manual_seed" if backend.is_torch else "np.random.default_rng"
+    with pytest.raises(TypeError, match=re.escape(f"write {made}(seed)")):
+        backend.lib.FeedForward(12, generator=0)
+
+
 @needs_torch
 def test_an_array_of_the_other_twin_joined_to_a_pattern(backend):
     other = BACKENDS[0] if backend.is_torch else BACKENDS[-1]
