@@ -561,6 +561,7 @@ def test_a_new_block_hands_its_settings_to_its_parts(backend):
     assert block.attention_norm.eps == block.feed_forward_norm.eps == 0.5
     assert block.norm == "post"
     assert backend.lib.TransformerBlock(12, 3).norm == "pre"
+    assert backend.lib.TransformerBlock(12, 3).attention_norm.eps == 1e-5
     assert tuple(backend.lib.TransformerBlock(12, 3).feed_forward.W_1.shape) == (12, 48)
     x = backend.array(np.arange(48.0).reshape(4, 12), dtype_of(block.attention.W_Q))
     np.testing.assert_array_equal(back(block(x)), back(again(x)))
@@ -572,6 +573,7 @@ def test_in_torch_every_weight_is_a_parameter_and_learns():
     block = BACKENDS[-1].lib.TransformerBlock(12, 3, generator=torch.Generator().manual_seed(0))
     counts = [p.numel() for p in block.parameters()]
     assert sum(counts) == 4 * (12 * 12 + 12) + (12 * 48 + 48) + (48 * 12 + 12) + 4 * 12
+    assert all(p.is_contiguous() for p in block.parameters())  # safetensors saves no others
     x = torch.randn(2, 4, 12, generator=torch.Generator().manual_seed(0))
     block(x, mask=causal).sin().sum().backward()
     still = [name for name, p in block.named_parameters() if p.grad.abs().max() < 1e-6]
