@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qkvlib.book import sources
+from qkvlib.book import configurations, sources
 from qkvlib.book.claims import load as claims
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +39,11 @@ def test_a_source_is_written_like_a_citation_and_has_an_address(source):
 @pytest.mark.parametrize("claim", claims().values(), ids=lambda claim: claim.id)
 def test_the_sources_of_a_claim_are_known(claim):
     assert sources.unknown(claim.source) == []
+
+
+def test_the_sources_of_the_configurations_are_known():
+    for configuration in configurations.load():
+        assert sources.unknown(configuration.source) == []
 
 
 @pytest.mark.parametrize("path", CODE, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -253,7 +253,7 @@ HEAD = (
     "# Claims",
     "",
     "The book follows an article on attention, section by section, and tests what it says.",
-    "Here is every statement that can be tested, in our own words, with what came out.",
+    "Here is every statement of it, in our own words, with what came out.",
     "Five more are not in the article, and had to be.",
 )
 

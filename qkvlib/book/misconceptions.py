@@ -15,7 +15,7 @@ HEAD = """\
 All three can be true of wrong attention.
 Here are {mistakes} ways to get it wrong.
 {distinct} of them are different at heart, the others are variants.
-{reported} of all come with a link to a place where somebody met one.
+{reported} come with a link to a place where somebody met one.
 
 Each box opens on the wrong code, what looks right about it, and the check that catches it.
 Before you open one, read its title and ask: *what would I have to test, to see this?*

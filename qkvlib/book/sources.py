@@ -17,7 +17,7 @@ HEAD = """\
 # Further reading
 
 Everything that this book and its code take from elsewhere, with a line on what you find there.
-After each come the claims that rest on it; {doc}`claims` names the section.
+After many come the claims that rest on them; {doc}`claims` names the section.
 The {doc}`api` names sections and equations for each function.
 
 If you read only three, take the three under the first heading.

@@ -59,7 +59,7 @@ def rivals_next_token(model, n):
 @pytest.mark.parametrize("n", [64, 1024])
 def bench_token(compare, decoder, rival, n):
     compare(
-        f"NumPy, a token of SmolLM2 after {n} others",
+        f"NumPy against transformers, a token of SmolLM2 after {n} others",
         next_token(decoder, n),
         rivals_next_token(rival, n),
         reach=1.0,
