@@ -529,6 +529,16 @@ def test_what_cannot_be_reached_has_gradient_zero(dtype, filling):
 
 
 @needs_torch
+def test_what_many_blocks_say_is_added_up_in_float32():
+    """A block of a single query each; in float16 the sum would stay at 2048."""
+    query, key, value, bias = (torch.zeros(n, 1).half() for n in (101, 1, 1, 1))
+    value.requires_grad_()
+    output = lib_of_torch().chunked_attention(query, key, value, bias=bias, chunk_size=1)
+    output.backward(torch.tensor([[2048.0], *[[1.0]] * 100]).half())
+    assert value.grad.item() == 2148
+
+
+@needs_torch
 def test_autocast_has_its_own_rules():
     """Inputs and output in its dtype, what is between in float32: also on the way back."""
     lib = lib_of_torch()
