@@ -88,6 +88,16 @@ def test_leading_axes_broadcast(exact, generator, shapes, masked):
     assert_near(found, output)
 
 
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_a_mask_may_have_as_many_axes_as_the_scores(exact, generator, shapes):
+    qkv = [generator.normal(size=shape) for shape in shapes]
+    lead = np.broadcast_shapes(*(shape[:-2] for shape in shapes[:2]))
+    mask = generator.random((*lead, shapes[0][-2], shapes[1][-2])) < 0.7
+    _, _, output = reference.attention(*qkv, mask)
+    mask = exact.array(mask)
+    assert_near(exact.lib.chunked_attention(*exact.arrays(*qkv), mask=mask, chunk_size=2), output)
+
+
 @pytest.mark.parametrize("mask", LONG.values(), ids=LONG)
 def test_many_chunks_of_the_default_size(exact, mask):
     query, key, value = qkv = drawn((3,), 700, 1300)
