@@ -141,7 +141,7 @@ def repeats(generator, size, *, periods):
 
     >>> tokens, targets = repeats(np.random.default_rng(0), size=1, periods=[4])
     >>> tokens[0, :8].tolist(), targets[0, :8].tolist()
-    ([14, 12, 13, 1, 14, 12, 13, 1], [-100, -100, -100, -100, 12, 13, 1, 14])
+    ([2, 11, 3, 10, 2, 11, 3, 10], [-100, -100, -100, -100, 11, 3, 10, 2])
     """
     period = generator.choice(list(periods), size=(size, 1))
     kinds = np.tile(np.arange(REPEATS_VOCABULARY), (size, 1))
