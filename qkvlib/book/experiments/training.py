@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
+from tqdm import tqdm
 
 
 def train(model, batches, *, lr, weight_decay=0.0):
@@ -23,7 +24,7 @@ def train(model, batches, *, lr, weight_decay=0.0):
     """
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=weight_decay)
     losses = []
-    for batch in batches:
+    for batch in tqdm(batches, unit=" steps", leave=False, delay=1):  # a bar from 1 s on
         *inputs, targets = map(torch.from_numpy, batch)
         scores = model(*inputs)
         loss = cross_entropy(scores.flatten(0, -2), targets.flatten())
