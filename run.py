@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 HTML = Path("_build", "html")
+HANDOUT = Path("_build", "without_solutions")
 INSTALLED_FROM = ["pyproject.toml", "requirements.txt", "requirements-models.txt"]
 
 # One thread, so that every kernel gives the same digits and several of them share a machine well.
@@ -35,11 +36,13 @@ QUIET = {
 
 def main():
     arguments, rest = command_line().parse_known_args()
-    if rest and arguments.command not in (test, refresh, bench, mutants):
+    options = vars(arguments)
+    command = options.pop("command")
+    if rest and command not in (test, refresh, bench, mutants):
         command_line().error(f"unrecognized arguments: {' '.join(rest)}")
     os.chdir(ROOT)
     try:
-        arguments.command(environment(), *rest)
+        command(environment(), *rest, **options)
     except subprocess.CalledProcessError as failed:
         sys.exit(failed.returncode)
     except KeyboardInterrupt:
@@ -53,6 +56,9 @@ def command_line():
         about = command.__doc__.splitlines()[0]
         added = commands.add_parser(command.__name__, help=about, description=about)
         added.set_defaults(command=command)
+        if command is book:
+            about = "for teachers: build it without the solutions of the exercises"
+            added.add_argument("--without-solutions", action="store_true", help=about)
     return parser
 
 
@@ -99,14 +105,23 @@ def run(*command):
 # ---- the commands ------------------------------------------------------------------------------
 
 
-def book(python):
+def book(python, *, without_solutions=False):
     """build the book into _build/html"""
-    jupyter_book(python, "--quiet")
+    if without_solutions:
+        return handout(python)
+    jupyter_book(python, ".", "--quiet")
     print(f"\nThe book is built. Open {HTML / 'index.html'} in a browser, or: python run.py serve")
 
 
-def jupyter_book(python, *options):
-    run(python, "-c", "from jupyter_book.cli.main import main; main()", "build", ".", *options)
+def handout(python):
+    run(python, "-m", "tools.without_solutions")
+    jupyter_book(python, HANDOUT, "--quiet")
+    print(f"\nThe book without solutions is built. Open {HANDOUT / HTML / 'index.html'}")
+    print(f"The notebooks without solutions lie in {HANDOUT / 'chapters'}")
+
+
+def jupyter_book(python, folder, *options):
+    run(python, "-c", "from jupyter_book.cli.main import main; main()", "build", folder, *options)
 
 
 def test(python, *options):
@@ -183,7 +198,7 @@ def outcome(name, check):
 
 def strict_book(python):
     shutil.rmtree(HTML.parent, ignore_errors=True)
-    jupyter_book(python, "-W", "-n", "--keep-going")
+    jupyter_book(python, ".", "-W", "-n", "--keep-going")
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def exercise_cells(exercise, surroundings):
     hints = (folded(f"Hint {n}", hint, "hint") for n, hint in enumerate(exercise.hints, start=1))
     yield new_markdown_cell("\n\n".join(hints), id=f"{anchor}-hints")
     yield solution_cell(exercise, surroundings)
-    why = folded("Why this is right, and what else would be", exercise.explanation, "why")
+    why = folded("Why it is right", exercise.explanation, "why")
     yield new_markdown_cell(why, id=f"{anchor}-why", metadata={"tags": [SOLUTION]})
 
 
@@ -272,8 +272,10 @@ class Surroundings:
         return "\n\n".join(ast.get_source_segment(self._text, node) for node in nodes)
 
     def _named_in(self, markdown):
-        code = " ".join(re.findall(r"`([^`]+)`", markdown))
-        return set(re.findall(r"(?<![.\w])[^\W\d]\w*", code)) & set(self._nodes) - self._exercises
+        code = re.sub(r"#.*", "", "\n".join(re.findall(r"`([^`]+)`", markdown)))
+        words = set(re.findall(r"(?<![.\w])[^\W\d]\w*", code))
+        known = {name for name, node in self._nodes.items() if not _is_private(node)}
+        return words & known - self._exercises
 
     def _needed(self, id, names, there):
         for name in sorted(names - there):
@@ -297,6 +299,11 @@ class Surroundings:
         return "\n\n".join("\n".join(lines) for lines in groups.values())
 
 
+def _is_private(node):
+    """Whether it imports from a module that pages cannot show."""
+    return "._" in (getattr(node, "module", None) or "")
+
+
 def _import(node, names):
     """Where an import belongs among the others, and its text with some of its names alone."""
     kept = [alias for alias in node.names if _bound(alias) in names]
@@ -304,11 +311,11 @@ def _import(node, names):
         module, text = kept[0].name, ast.unparse(ast.Import(kept))
     else:
         module, text = node.module, ast.unparse(ast.ImportFrom(node.module, kept, 0))
-    first, *rest = module.split(".")
-    if any(part.startswith("_") for part in rest):
+    if _is_private(node):
         raise ValueError(f"a page cannot show {text}: the module is private")
     if len(text) > LINE:
         head, _, tail = text.partition(" import ")
         text = "\n".join([f"{head} import (", *(f"    {n}," for n in tail.split(", ")), ")"])
+    first = module.partition(".")[0]
     group = 0 if first in sys.stdlib_module_names else 2 if first == "qkvlib" else 1
     return (group, isinstance(node, ast.ImportFrom), module), text

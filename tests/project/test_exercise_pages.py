@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import chapter_9
@@ -19,8 +20,8 @@ from tools.exercise_pages import (
     notebook,
     used_by,
 )
-from tools.refresh import ROOT
 
+ROOT = Path(__file__).parents[2]
 PAGE = notebook(chapter_9)
 CELLS = {cell.id: cell for cell in PAGE.cells}
 SELF_TESTS = [cell for cell in PAGE.cells if re.fullmatch(r"self-test-\d+", cell.id)]

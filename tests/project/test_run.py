@@ -72,6 +72,17 @@ def test_the_active_environment_is_used(commands):
     assert run.environment() == Path(sys.executable)
 
 
+def test_a_book_without_solutions_is_built_from_its_copy(commands, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["run.py", "book", "--without-solutions"])
+    monkeypatch.setattr(run, "environment", lambda: "python")
+    run.main()
+    copying, building = commands
+    assert copying == ["python", "-m", "tools.without_solutions"]
+    folder = str(Path("_build", "without_solutions"))
+    assert building[-3:] == ["build", folder, "--quiet"]
+    assert str(Path(folder, "_build", "html", "index.html")) in capsys.readouterr().out
+
+
 def test_what_follows_test_goes_to_pytest(commands):
     run.test("python", "tests/test_masks.py", "-x")
     assert commands[0][-2:] == ["tests/test_masks.py", "-x"]
