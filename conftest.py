@@ -17,6 +17,7 @@ from run import QUIET
 
 for name, value in QUIET.items():
     os.environ.setdefault(name, value)
+os.environ["QKVLIB_PROGRESS"] = ""  # the exercises done here are nobody's progress
 matplotlib.use("agg")  # no windows; the kernels of the notebooks choose for themselves
 
 ROOT = Path(__file__).parent

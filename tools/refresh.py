@@ -61,8 +61,9 @@ def refresh(path):
 
 
 def environment():
-    """That of a kernel: without bars, and with figures in the notebook wherever it runs."""
-    return {**QUIET, **os.environ, "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    """That of a kernel: no bars, figures in the notebook wherever it runs, nobody's progress."""
+    inline = "module://matplotlib_inline.backend_inline"
+    return {**QUIET, **os.environ, "MPLBACKEND": inline, "QKVLIB_PROGRESS": ""}
 
 
 def clean(notebook):

@@ -33,7 +33,15 @@ from qkvlib.mistakes import (  # noqa: F401  each file enters its subjects and t
     softmax,
     steps,
 )
-from qkvlib.mistakes._catalogue import Mistake, Subject, broken_laws, name_of_mistake, table
+from qkvlib.mistakes._catalogue import (
+    Examined,
+    Mistake,
+    Subject,
+    broken_laws,
+    examine,
+    name_of_mistake,
+    table,
+)
 
 MISTAKES = _catalogue.MISTAKES
 """Each `Mistake` by its name."""
@@ -44,9 +52,11 @@ SUBJECTS = _catalogue.SUBJECTS
 __all__ = [
     "MISTAKES",
     "SUBJECTS",
+    "Examined",
     "Mistake",
     "Subject",
     "broken_laws",
+    "examine",
     "name_of_mistake",
     "table",
 ]

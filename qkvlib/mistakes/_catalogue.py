@@ -8,6 +8,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,7 +60,8 @@ class Subject:
     signature: how it is called. right: a right one. tiers: rows of probes, from plain inputs to
     extreme ones; a probe is a function of the function under test. laws: by the name of each law
     a function of the function under test that returns a counter-example or None, and an error or
-    None.
+    None. listed: whether it and its mistakes stand in the catalogue; what only one exercise of the
+    book asks for does not.
     """
 
     name: str
@@ -68,19 +70,22 @@ class Subject:
     tiers: tuple
     laws: dict = field(default_factory=dict)
     mistakes: dict = field(default_factory=dict)
+    listed: bool = True
 
     def __post_init__(self):
-        SUBJECTS[self.name] = self
+        if self.listed:
+            SUBJECTS[self.name] = self
 
     def mistake(self, looks_right, **known):
         """Enter a function in the catalogue under its own name, with hyphens."""
 
         def enter(function):
             name = function.__name__.strip("_").replace("_", "-")
-            if name in MISTAKES:
+            known_names = MISTAKES if self.listed else self.mistakes
+            if name in known_names:
                 raise ValueError(f"there is already a mistake called {name}")
             mistake = Mistake(name, self.name, function, looks_right, **known)
-            MISTAKES[name] = self.mistakes[name] = mistake
+            known_names[name] = self.mistakes[name] = mistake
             return function
 
         return enter
@@ -101,6 +106,14 @@ class Subject:
     def _answers(self, function):
         return [[_answer(probe, function) for probe in tier] for tier in self.tiers]
 
+    def _differs(self, answers, *, but):
+        """Whether an answer is wrong, leaving out the probes of one kind."""
+        return any(
+            not isinstance(probe, but) and not near(answer, right)
+            for probes, *rows in zip(self.tiers, answers, self._right_answers)
+            for probe, answer, right in zip(probes, *rows)
+        )
+
 
 def name_of_mistake(function, subject):
     """The name of the mistake in `function`, or None: it is right, or nobody knows its mistake.
@@ -119,10 +132,33 @@ def name_of_mistake(function, subject):
     >>> name_of_mistake(attend, "attention")
     'no-scale'
     """
+    return examine(function, subject).mistake
+
+
+class Examined(NamedTuple):
+    """What the probes say of a function.
+
+    right: whether it has the right answers to all. mistake: the name of its mistake, None where it
+    is right or nobody knows the mistake. only_its_arguments: whether all is right but what it
+    leaves of its arguments.
+    """
+
+    right: bool
+    mistake: str | None
+    only_its_arguments: bool
+
+
+def examine(function, subject):
+    """What `name_of_mistake` finds, and whether a function without a known mistake is right."""
     subject = _subject(subject)
     answers = subject._answers(function)
     if _same(answers, subject._right_answers):
-        return None
+        return Examined(True, None, False)
+    returned = subject._differs(answers, but=Afterwards)
+    return Examined(False, _mistake_with(answers, subject), not returned)
+
+
+def _mistake_with(answers, subject):
     for name, wrong in subject._wrong_answers.items():
         if _same(answers, wrong):
             return name
@@ -166,15 +202,21 @@ def call(*arguments, **named):
     return lambda function: function(*deepcopy(arguments), **deepcopy(named))
 
 
-def afterwards(*arguments, **named):
+class Afterwards(NamedTuple):
     """The probe that looks at the arguments after the call."""
 
-    def probe(function):
-        given, given_named = deepcopy((arguments, named))
-        function(*given, **given_named)
-        return np.concatenate([np.ravel(x) for x in (*given, *given_named.values())])
+    arguments: tuple
+    named: dict
 
-    return probe
+    def __call__(self, function):
+        given, named = deepcopy((self.arguments, self.named))
+        function(*given, **named)
+        return np.concatenate([np.ravel(x) for x in (*given, *named.values())])
+
+
+def afterwards(*arguments, **named):
+    """The probe that looks at these arguments after the call."""
+    return Afterwards(arguments, named)
 
 
 def obeying(laws, inputs, of=lambda function: function):
@@ -203,6 +245,8 @@ def _tried(law, function, inputs):
 
 
 def _subject(name):
+    if isinstance(name, Subject):
+        return name
     if name not in SUBJECTS:
         raise ValueError(f"subject must be one of {', '.join(SUBJECTS)}, got {name!r}")
     return SUBJECTS[name]
@@ -226,10 +270,10 @@ def _same(answers, others):
 
 
 def _same_tier(answers, others):
-    return all(map(_near, answers, others))
+    return all(map(near, answers, others))
 
 
-def _near(answer, other):
+def near(answer, other):
     """Whether two answers are the same up to rounding; NaN is the same as NaN."""
     if answer is None or other is None:
         return answer is other

@@ -1,0 +1,325 @@
+"""A function that a reader wrote, looked at: is it begun, does it run, is it right, what is wrong.
+
+The right function, the probes and the named mistakes are those of `qkvlib.mistakes`; a checker
+adds small cases to show.
+"""
+
+import inspect
+import sys
+import time
+import traceback
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from qkvlib.book.exercises._answers import shown, what
+from qkvlib.book.exercises._stub import is_missing, is_stub
+from qkvlib.book.exercises._verdict import Verdict
+from qkvlib.mistakes import SUBJECTS, Subject, broken_laws, examine
+from qkvlib.mistakes._catalogue import near
+
+SLOW = 50  # times as long as the right one
+
+
+class Case(NamedTuple):
+    """Arguments to try a function on, and to show where it fails."""
+
+    arguments: tuple
+    named: dict
+
+    def asked(self, function):
+        """What the function answers; its arguments are copies."""
+        arguments, named = deepcopy((self.arguments, self.named))
+        return function(*arguments, **named)
+
+
+def case(*arguments, **named):
+    """A `Case` of these arguments."""
+    return Case(arguments, named)
+
+
+@dataclass(frozen=True, eq=False)
+class Code:
+    """A function, of a subject of `qkvlib.mistakes`.
+
+    subject: its name, or a `Subject` of the exercise's own that is not listed there. cases: from
+    small to large, with unequal sizes; the first that fails is shown. beyond: the names of mistakes
+    that the exercise forgives, with a word: "right, but". equal: a case where all sizes are equal,
+    to tell a function that works only there. large: a case on which a right function takes a while,
+    to tell a slow one.
+    """
+
+    subject: str | Subject
+    cases: tuple
+    beyond: tuple = ()
+    equal: Case | None = None
+    large: Case | None = None
+
+    @property
+    def kind(self):
+        """The `Subject` itself."""
+        return SUBJECTS[self.subject] if isinstance(self.subject, str) else self.subject
+
+    def mistakes(self):
+        return tuple(self.kind.mistakes)
+
+    def look(self, exercise, answer):
+        if is_missing(answer):
+            return Verdict(exercise.id, "not attempted", "Hand over your function.")
+        if not callable(answer) or isinstance(answer, type):
+            says = f"A function is expected, got {what(answer)}. Hand over the function itself, "
+            return Verdict(exercise.id, "wrong type", says + "without calling it.")
+        if is_stub(answer, exercise.stub):
+            return Verdict(exercise.id, "not attempted", "This is still the code that was given.")
+        function = adapted(answer, exercise.stub, self.cases[0])
+        error = _error(function, self.cases[0])
+        if isinstance(error, NotImplementedError):
+            return Verdict(exercise.id, "not attempted", "It says so itself.")
+        return self._judged(exercise, function, answer)
+
+    def _judged(self, exercise, function, answer):
+        examined = examine(function, self.subject)
+        found = self._first_difference(function, answer, exercise)
+        if examined.mistake:
+            return self._known(exercise, function, examined, found)
+        if examined.right and found is None:
+            return self._quality(exercise, function)
+        if examined.only_its_arguments and found is None:
+            says = "What it returns is right. But it changes the arrays that it is given."
+            return Verdict(exercise.id, "right, but", says)
+        kind, says, details = found or ("wrong", "It fails on a larger case.", ())
+        if found is None or kind == "wrong":
+            details += self._law(function)
+        if kind != "raised" and self.equal and not self._differs(function, self.equal):
+            says += " Where all sizes are equal it is right: which axis goes where?"
+        return Verdict(exercise.id, kind, says, details)
+
+    def _known(self, exercise, function, examined, found):
+        mistake = self.kind.mistakes[examined.mistake]
+        if examined.only_its_arguments:
+            says = f"What it returns is right. But: {mistake.says}"
+            return Verdict(exercise.id, "right, but", says, (), mistake.name)
+        if mistake.name in self.beyond:
+            says = f"It does what this exercise asks. In other work, mind: {mistake.says}"
+            return Verdict(exercise.id, "right, but", says, (), mistake.name)
+        says = f"{mistake.says} It is easily missed: {_lower(mistake.looks_right)}"
+        law = broken_laws(function, self.subject).get(mistake.law and mistake.law.__name__)
+        case = found[2] if found else ()
+        details = (("A law that it breaks", str(law)),) if law else case
+        return Verdict(exercise.id, "known mistake", says, details, mistake.name)
+
+    def _quality(self, exercise, function):
+        if self.large and _seconds(function, self.large) > SLOW * _seconds(self._right, self.large):
+            says = "But it is slow: on a larger case more than "
+            says += f"{SLOW} times as long as whole-array code. Which loop could be one operation?"
+            return Verdict(exercise.id, "right, but", f"It answers rightly. {says}")
+        return Verdict(exercise.id, "right", "It passes every probe, plain and extreme.")
+
+    @property
+    def _right(self):
+        return self.kind.right
+
+    def _differs(self, function, case):
+        try:
+            return not _same(case.asked(function), case.asked(self._right))
+        except Exception:
+            return True
+
+    def _law(self, function):
+        """The first law that is broken, in words."""
+        for name, law in broken_laws(function, self.subject).items():
+            if name != "an_answer_to_everything":
+                return (("A law that it breaks", str(law)),)
+        return ()
+
+    def _first_difference(self, function, answer, exercise):
+        """Kind of verdict, words and details for the first case that fails, or None."""
+        for each in self.cases:
+            try:
+                got = each.asked(function)
+            except Exception as error:
+                line = readers_line(error, answer)
+                details = (("Your line", line),) if line else ()
+                return (
+                    "raised",
+                    f"{type(error).__name__}: {error}",
+                    details + _inputs(each, exercise),
+                )
+            expected = each.asked(self._right)
+            if not _same(got, expected):
+                return _difference(got, expected, each, exercise)
+        return None
+
+
+# ---- as checkers call it -------------------------------------------------------------------------
+
+
+def adapted(function, stub, first):
+    """The function, called by position or by name as it takes its arguments, on arrays or tensors.
+
+    stub: names the arguments. first: a case to find out whether it wants tensors.
+    """
+    fitted = _fitted(function, stub)
+    if "torch" in sys.modules and _error(fitted, first) is not None:
+        on_tensors = _on_tensors(fitted)
+        if _error(on_tensors, first) is None:
+            return on_tensors
+    return fitted
+
+
+def _fitted(function, stub):
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # built in
+        return function
+    names = list(inspect.signature(stub).parameters) if callable(stub) else []
+
+    def fitted(*arguments, **named):
+        by_name = dict(zip(names, arguments)) | named
+        ways = ((arguments, named), ((), by_name), ((*arguments, *named.values()), {}))
+        for positional, keywords in ways:
+            try:
+                signature.bind(*positional, **keywords)
+            except TypeError:
+                continue
+            return function(*positional, **keywords)
+        return function(*arguments, **named)
+
+    return fitted
+
+
+def _on_tensors(function):
+    import torch
+
+    def tensor(x):
+        return torch.from_numpy(x) if isinstance(x, np.ndarray) else x
+
+    def on_tensors(*arguments, **named):
+        return function(*map(tensor, arguments), **{key: tensor(x) for key, x in named.items()})
+
+    return on_tensors
+
+
+def _error(function, case):
+    try:
+        case.asked(function)
+    except Exception as error:
+        return error
+    return None
+
+
+def _seconds(function, case):
+    start = time.perf_counter()
+    case.asked(function)
+    return max(time.perf_counter() - start, 0.001)
+
+
+def readers_line(error, answer):
+    """The last line of the reader's own code in a traceback, with its number, or ""."""
+    code = getattr(answer, "__code__", None) or getattr(type(answer).__call__, "__code__", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if code and frame.filename == code.co_filename]
+    if not own:
+        return ""
+    place = f"line {own[-1].lineno} of your cell, in {own[-1].name}"
+    return f"{own[-1].line}\n({place})" if own[-1].line else f"({place})"
+
+
+# ---- what differs --------------------------------------------------------------------------------
+
+
+def _arrays(output):
+    """The parts of an output as arrays, None for what is no array of numbers."""
+    parts = output if isinstance(output, tuple) else (output,)
+    return tuple(map(_array, parts))
+
+
+def _array(part):
+    if hasattr(part, "detach"):
+        part = part.detach().cpu()
+    try:
+        array = np.asarray(part)
+    except Exception:
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
+def _same(got, expected):
+    got, expected = _arrays(got), _arrays(expected)
+    return len(got) == len(expected) and all(map(near, got, expected))
+
+
+def _difference(got, expected, case, exercise):
+    if got is None:
+        says = "It returns nothing. Is there a return in every branch?"
+        return "wrong type", says, _inputs(case, exercise)
+    gots, wanteds = _arrays(got), _arrays(expected)
+    if len(gots) != len(wanteds):
+        says = f"{len(wanteds)} results are expected, got {len(gots)}."
+        return "wrong type", says, _inputs(case, exercise)
+    for place, (one, wanted) in enumerate(zip(gots, wanteds)):
+        if near(one, wanted):
+            continue
+        name = f"Result {place + 1}: " if len(gots) > 1 else ""
+        if one is None:
+            part = got[place] if isinstance(got, tuple) else got
+            says = f"{name}an array of numbers is expected, got {what(part)}."
+            return "wrong type", says[:1].upper() + says[1:], _inputs(case, exercise)
+        if one.shape != wanted.shape:
+            return (
+                "wrong shape",
+                name + _shapes(one, wanted, case, exercise),
+                _inputs(case, exercise),
+            )
+        both = (("Expected", shown(wanted)), ("Got", shown(one)))
+        if one.dtype != wanted.dtype and np.allclose(one, wanted, 1e-3, equal_nan=True):
+            says = f"{name}dtype {wanted.dtype} is expected for these inputs, got {one.dtype}."
+            return "wrong dtype", says, _inputs(case, exercise)
+        return (
+            "wrong",
+            f"{name}This is the smallest case that fails.",
+            _inputs(case, exercise) + both,
+        )
+    return "wrong", "It fails.", ()
+
+
+def _shapes(got, wanted, case, exercise):
+    says = f"Shape {wanted.shape} is expected, got {got.shape}."
+    if got.ndim != wanted.ndim:
+        return says + f" That is {got.ndim} axes for {wanted.ndim}."
+    sizes = _sizes(case, exercise)
+    for axis, (have, want) in enumerate(zip(got.shape, wanted.shape)):
+        if have != want:
+            found = [f"{have} is {sizes[have]}" if have in sizes else "", sizes.get(want, "")]
+            says += f" Axis {axis} has {have} for {want}"
+            says += f" ({found[0]}; {want} is {found[1]})." if all(found) else "."
+    return says
+
+
+def _sizes(case, exercise):
+    """By size the axis of an argument that has it, where only one has."""
+    found = {}
+    for name, x in _named(case, exercise).items():
+        for axis, size in enumerate(np.shape(x) if isinstance(x, np.ndarray) else ()):
+            found.setdefault(size, []).append(f"axis {axis} of {name}")
+    return {size: " and ".join(places) for size, places in found.items() if len(places) <= 2}
+
+
+def _named(case, exercise):
+    names = list(inspect.signature(exercise.stub).parameters)
+    return dict(zip(names, case.arguments)) | case.named
+
+
+def _inputs(case, exercise):
+    lines = [_line(name, x) for name, x in _named(case, exercise).items()]
+    return (("Inputs", "\n".join(lines)),)
+
+
+def _line(name, x):
+    return f"{name} = {shown(x, name) if isinstance(x, np.ndarray) else repr(x)}"
+
+
+def _lower(text):
+    return text[:1].lower() + text[1:]

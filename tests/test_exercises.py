@@ -1,0 +1,432 @@
+"""The checkers: no stub, junk or mistake passes, a mistake gets its name, what is right passes."""
+
+import importlib
+import inspect
+import json
+import math
+from collections import Counter
+from copy import deepcopy
+
+import numpy as np
+import pytest
+from twins import torch
+
+from qkvlib.book.exercises import _progress, chapters, check, find, hint, progress
+from qkvlib.book.exercises._answers import Choice, Design, Items, Numbers
+from qkvlib.book.exercises._code import Code
+from qkvlib.book.exercises._exercise import GRADES, KINDS
+from qkvlib.book.exercises._stub import value_of
+from qkvlib.book.exercises._verdict import KINDS as VERDICTS
+
+EXERCISES = {each.id: each for chapter in chapters().values() for each in chapter.EXERCISES}
+ANSWERS = [importlib.import_module(f"answers.chapter_{number}") for number in chapters()]
+OTHERS = {id: each for answers in ANSWERS for id, each in answers.OTHERS.items()}
+WRONG = {id: each for answers in ANSWERS for id, each in answers.WRONG.items()}
+
+every = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
+
+
+def solution_of(exercise):
+    return exercise.solution if callable(exercise.stub) else exercise.solution()
+
+
+def look(exercise, answer):
+    return check(exercise.id, answer, record=False)
+
+
+def of_kind(kind):
+    chosen = [each for each in EXERCISES.values() if isinstance(each.checker, kind)]
+    return pytest.mark.parametrize("exercise", chosen, ids=[each.id for each in chosen])
+
+
+# ---- the exercises -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", chapters())
+def test_a_chapter_has_exercises_of_many_kinds(number):
+    exercises = chapters()[number].EXERCISES
+    assert [each.id for each in exercises] == [f"E{number}.{k + 1}" for k in range(len(exercises))]
+    kinds = Counter(each.kind for each in exercises)
+    assert max(kinds.values()) <= 2 / 5 * len(exercises)
+    assert {each.grade for each in exercises} == set(GRADES)
+
+
+@every
+def test_an_exercise_says_all_that_a_reader_needs(exercise):
+    assert exercise.grade in GRADES
+    assert exercise.kind in KINDS
+    assert 2 <= exercise.minutes <= 30
+    assert 2 <= len(exercise.hints) <= 4
+    assert exercise.section.startswith("[")
+    for text in (exercise.task, exercise.explanation, *exercise.hints):
+        assert text.strip()[-1] in ".?!$`)|:", text[-40:]
+    if callable(exercise.stub):
+        assert inspect.getdoc(exercise.stub)
+        assert exercise.solution.__name__ != exercise.stub.__name__
+
+
+@every
+def test_every_exercise_can_name_mistakes(exercise):
+    assert exercise.checker.mistakes()
+
+
+@pytest.mark.parametrize("number", chapters())
+def test_a_self_test_has_one_right_option_a_question(number):
+    quiz = chapters()[number].QUIZ
+    assert len(quiz) >= 6
+    for question in quiz:
+        assert 3 <= len(question.options) <= 5
+        assert sum(option.mistake is None for option in question.options) == 1
+    places = [[o.mistake for o in question.options].index(None) for question in quiz]
+    assert len(set(places)) >= 3  # the right one does not always stand in the same place
+
+
+# ---- stubs and solutions -------------------------------------------------------------------------
+
+
+@every
+def test_the_stub_is_not_attempted(exercise):
+    given = value_of(exercise.stub)
+    assert look(exercise, given).kind == "not attempted"
+    assert not look(exercise, given)
+    for nothing in (..., None):
+        assert look(exercise, nothing).kind == "not attempted"
+
+
+@every
+def test_the_solution_is_right(exercise):
+    verdict = look(exercise, solution_of(exercise))
+    assert verdict.kind == "right", verdict
+
+
+@every
+def test_an_answer_that_is_written_differently_is_right(exercise):
+    for answer in OTHERS[exercise.id]:
+        verdict = look(exercise, answer)
+        assert verdict, (answer, verdict)
+
+
+@of_kind(Code)
+def test_an_answer_in_torch_is_right_where_the_exercise_allows_it(exercise):
+    if "NumPy alone" not in exercise.task:
+        assert any("in_torch" in getattr(f, "__name__", "") for f in OTHERS[exercise.id])
+
+
+@of_kind(Numbers)
+def test_numbers_may_come_in_any_form(exercise):
+    right = np.asarray(exercise.checker.right(), float)
+    forms = [right, right.tolist(), tuple(right.tolist()) if right.ndim else right.item()]
+    forms += [torch.tensor(right), right + exercise.checker.tolerance / 2]
+    forms += [str(right.item())] if right.size == 1 else [right.astype(str)]
+    for answer in forms:
+        assert look(exercise, answer).kind == "right", answer
+
+
+@every
+def test_no_verdict_shows_the_solution(exercise):
+    body = inspect.getsource(exercise.solution).split("\n", 1)[1]
+    lines = {line.strip() for line in body.splitlines() if len(line.strip()) > 25}
+    for answer in [*junk(), *(getattr(exercise.checker, "letters", str)())]:
+        said = repr(look(exercise, answer))
+        assert not any(line in said for line in lines)
+
+
+# ---- mistakes ------------------------------------------------------------------------------------
+
+
+def wrong_code():
+    for exercise in EXERCISES.values():
+        if isinstance(exercise.checker, Code):
+            for mistake in exercise.checker.kind.mistakes.values():
+                yield pytest.param(exercise, mistake, id=f"{exercise.id}-{mistake.name}")
+
+
+@pytest.mark.parametrize(("exercise", "mistake"), list(wrong_code()))
+def test_a_mistake_in_code_is_named_and_shown(exercise, mistake):
+    verdict = look(exercise, mistake.function)
+    given = value_of(exercise.stub)
+    if verdict.kind == "not attempted":  # the code that was given is this very mistake
+        assert look(exercise, lambda *a, **k: given(*a, **k)).mistake == mistake.name
+        return
+    assert verdict.mistake == mistake.name
+    assert mistake.says in verdict.says
+    if verdict.kind == "right, but":
+        in_place = "changes its" in verdict.says or "What it returns is right" in verdict.says
+        assert in_place or mistake.name in exercise.checker.beyond
+    else:
+        assert verdict.kind == "known mistake"
+        assert verdict.details, "no counter-example"
+
+
+def numbers_in(checker):
+    if isinstance(checker, Numbers):
+        yield checker, lambda answer: answer
+    elif isinstance(checker, Items):
+        right = {name: right_part(part) for name, part in checker.parts.items()}
+        for name, part in checker.parts.items():
+            if isinstance(part, Numbers):
+                yield part, lambda answer, name=name: right | {name: answer}
+
+
+def right_part(part):
+    if isinstance(part, Numbers):
+        return part.right()
+    return part.letters()[[option.mistake for option in part.options].index(None)]
+
+
+@of_kind(Numbers | Items)
+def test_a_slip_in_numbers_is_named(exercise):
+    for part, whole in numbers_in(exercise.checker):
+        for name, slip in part.slips.items():
+            verdict = look(exercise, whole(slip.values()))
+            assert (verdict.kind, verdict.mistake) == ("known mistake", name)
+            assert slip.says in verdict.says
+
+
+@of_kind(Choice | Items)
+def test_a_wrong_choice_is_named(exercise):
+    checker = exercise.checker
+    parts = checker.parts if isinstance(checker, Items) else {None: checker}
+    for place, part in parts.items():
+        if not isinstance(part, Choice):
+            continue
+        assert sum(option.mistake is None for option in part.options) == 1
+        for letter, option in zip(part.letters(), part.options):
+            answer = letter
+            if place is not None:
+                answer = {name: right_part(each) for name, each in checker.parts.items()}
+                answer[place] = letter
+            verdict = look(exercise, answer)
+            assert verdict.mistake == option.mistake
+            assert bool(verdict) == (option.mistake is None)
+
+
+@of_kind(Design)
+def test_a_wrong_design_is_named(exercise):
+    answers = WRONG[exercise.id]
+    assert set(answers) - {None} == set(exercise.checker.mistakes())
+    for name, wrong in answers.items():
+        for answer in wrong:
+            verdict = look(exercise, answer)
+            assert not verdict
+            assert verdict.mistake == name, (answer, verdict)
+
+
+@every
+def test_wrong_answers_without_a_name_are_refused(exercise):
+    for answer in WRONG.get(exercise.id, {}).get(None, ()):
+        verdict = look(exercise, answer)
+        assert not verdict
+        assert verdict.mistake is None, verdict
+
+
+# ---- anything at all -----------------------------------------------------------------------------
+
+
+def junk():
+    class Begun:
+        pass
+
+    yield from (0, -1.5, math.nan, math.inf, True, "", "z", "right", b"a", [], {}, (), set(), 1j)
+    yield from ([[1, 2], [3]], {"a": 1}, range(3), object(), Begun, Begun(), np, len, iter([1]))
+    yield from (np.zeros(0), np.zeros((3, 4)), np.full(5, np.nan), np.array(["x"]), torch.ones(2))
+    yield from (np.array([object()]), ValueError("no"), torch.nn.Linear(2, 2), [None, 1], "e" * 999)
+
+
+@every
+def test_junk_is_refused_with_a_reason(exercise):
+    for answer in junk():
+        verdict = look(exercise, answer)
+        assert verdict.kind in VERDICTS
+        assert not verdict, (answer, verdict)
+        assert verdict.says
+        assert verdict._repr_html_().startswith("<div")
+
+
+def random_functions(exercise):
+    """Functions that answer something of the right shape, and some that do not run."""
+    generator = np.random.default_rng(1)
+    right = exercise.checker.kind.right
+
+    def like(make):
+        def wrong(*arguments, **named):
+            output = right(*deepcopy(arguments), **deepcopy(named))
+            parts = output if isinstance(output, tuple) else (output,)
+            made = tuple(np.asarray(make(np.asarray(part))) for part in parts)
+            return made if isinstance(output, tuple) else made[0]
+
+        return wrong
+
+    def noise(x):
+        return generator.normal(size=x.shape)
+
+    yield like(np.zeros_like)
+    yield like(np.ones_like)
+    yield like(noise)
+    yield like(
+        lambda x: x * 0.99 + 0.017 if x.dtype.kind == "f" else ~x if x.dtype == bool else x + 1
+    )
+    yield lambda *arguments, **named: arguments[0]
+    yield lambda: 1
+    yield lambda *arguments, **named: 1 / 0
+    yield lambda *arguments, **named: {"a": 1}
+
+
+@of_kind(Code)
+def test_random_functions_are_refused(exercise):
+    for wrong in random_functions(exercise):
+        assert not look(exercise, wrong)
+
+
+@of_kind(Numbers)
+def test_random_numbers_are_refused(exercise):
+    generator = np.random.default_rng(2)
+    right = np.asarray(exercise.checker.right(), float)
+    step = 3 * exercise.checker.tolerance
+    for _ in range(30):
+        off = generator.uniform(step, 5 + step, right.shape) * generator.choice(
+            [-1, 1], right.shape
+        )
+        assert not look(exercise, right + off)
+    for place in range(right.size):  # one wrong number is enough
+        one = right.copy()
+        one.flat[place] += step
+        assert not look(exercise, one)
+
+
+@of_kind(Design)
+def test_random_designs_are_refused(exercise):
+    generator = np.random.default_rng(3)
+    shapes = exercise.checker.shapes.values()
+    if "function" in shapes:
+        return
+    for scale in (0, 1, 10):
+        sizes = [[3 if size is None else size for size in shape] for shape in shapes]
+        parts = [scale * generator.normal(size=size) for size in sizes]
+        assert not look(exercise, parts[0] if len(parts) == 1 else tuple(parts))
+
+
+# ---- check, hint, progress -----------------------------------------------------------------------
+
+
+def test_an_endless_loop_is_stopped(monkeypatch):
+    monkeypatch.setattr("qkvlib.book.exercises.SECONDS", 0.2)
+
+    def forever(x, back):
+        while True:
+            pass
+
+    verdict = check("E1.3", forever, record=False)
+    assert verdict.kind == "out of time"
+    assert "0 seconds" in verdict.says
+
+
+def test_the_readers_own_line_is_shown():
+    def broken(x, back):
+        y = x.T
+        return np.linalg.inv(y)  # the line
+
+    verdict = check("E1.3", broken, record=False)
+    assert verdict.kind == "raised"
+    assert "LinAlgError" in verdict.says
+    assert "return np.linalg.inv(y)  # the line" in repr(verdict)
+
+
+def test_a_wrong_axis_is_pointed_out():
+    verdict = check("E1.3", lambda x, back: x[:-1], record=False)
+    assert verdict.kind == "wrong shape"
+    assert "Axis 0 has 0 for 1" in verdict.says
+
+
+def test_another_dtype_is_pointed_out():
+    solution = find("E1.3").solution
+    verdict = check("E1.3", lambda x, back: solution(x, back).astype(np.float32), record=False)
+    assert verdict.kind == "wrong dtype"
+    assert "float64" in verdict.says
+
+
+def test_what_works_only_for_equal_sizes_is_told_so():
+    def square(x, back):
+        if len(x) != x.shape[1]:
+            return np.zeros((2, 2))
+        return find("E1.3").solution(x, back)
+
+    verdict = check("E1.3", square, record=False)
+    assert not verdict
+    assert "Where all sizes are equal it is right" in verdict.says
+
+
+def test_an_answer_that_changes_its_input_is_right_but():
+    def changing(x, back):
+        x += 1
+        return find("E1.3").solution(x - 1, back)
+
+    verdict = check("E1.3", changing, record=False)
+    assert verdict.kind == "right, but"
+    assert "changes" in verdict.says
+
+
+def test_arguments_may_be_taken_by_other_names_or_by_name_alone():
+    solution = find("E1.6").solution
+    assert check("E1.6", lambda w, limit=0.05: solution(w, limit), record=False)
+    assert check("E1.6", lambda *, weights, least=0.05: solution(weights, least), record=False)
+
+
+def test_what_a_function_prints_or_warns_is_not_shown(capsys, recwarn):
+    def loud(x, back):
+        print("here")
+        np.array([1.0]) / np.array([0.0])
+        return find("E1.3").solution(x, back)
+
+    assert check("E1.3", loud, record=False)
+    assert capsys.readouterr().out == ""
+    assert not recwarn.list
+
+
+def test_hints_come_one_at_a_time(monkeypatch):
+    monkeypatch.setattr("qkvlib.book.exercises._hints_given", {})
+    hints = find("E1.1").hints
+    for number, text in enumerate(hints, start=1):
+        assert repr(hint("E1.1")) == f"E1.1, hint {number} of {len(hints)}: {text}"
+    assert "that were all hints" in hint("E1.1")
+
+
+def test_an_exercise_is_found_by_its_id():
+    assert find("1.3") is find(" e1.3 ") is EXERCISES["E1.3"]
+    with pytest.raises(ValueError, match=r"id must be that of an exercise, E1\.1 to .*'E9\.9'"):
+        find("E9.9")
+    with pytest.raises(TypeError, match="id must be a string"):
+        find(1.3)
+
+
+def test_progress_is_kept_for_readers_alone(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QKVLIB_PROGRESS", "")
+    check("E1.2", "c")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.delenv("QKVLIB_PROGRESS")
+    monkeypatch.setenv("CI", "true")
+    check("E1.2", "c")
+    assert list(tmp_path.iterdir()) == []
+
+    monkeypatch.delenv("CI")
+    check("E1.1", ...)
+    assert list(tmp_path.iterdir()) == []  # nothing was attempted
+    check("E1.2", "c", record=False)
+    check("E1.5", "a")
+    check("E1.2", "c")
+    check("E1.2", "a")  # once right, always right
+    [file] = tmp_path.iterdir()
+    assert file.name == _progress.FILE
+    assert json.loads(file.read_text(encoding="utf-8")) == {"E1.2": "right", "E1.5": "tried"}
+    line = repr(progress()).splitlines()[1].split()
+    assert line == ["chapter", "1", "1", str(len(chapters()[1].EXERCISES)), "E1.5"]
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", "null"])
+def test_a_file_that_cannot_be_read_is_none(monkeypatch, tmp_path, text):
+    monkeypatch.setenv("QKVLIB_PROGRESS", str(tmp_path / "progress.json"))
+    (tmp_path / "progress.json").write_text(text, encoding="utf-8")
+    assert _progress.load() == {}
+    check("E1.2", "c")
+    assert _progress.load() == {"E1.2": "right"}
