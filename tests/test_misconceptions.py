@@ -1,10 +1,11 @@
 """The page of misconceptions says of each mistake what the catalogue knows."""
 
+import json
 import re
 
 import pytest
 
-from qkvlib.book.misconceptions import render
+from qkvlib.book.misconceptions import MUTANTS, render
 from qkvlib.mistakes import MISTAKES, SUBJECTS
 
 PAGE = render()
@@ -33,3 +34,11 @@ def test_a_box_holds_code_that_gives_nothing_away_and_the_check(name):
     else:
         assert caught.startswith(f"the law `{mistake.law.__name__}`. ")
     assert (f"[{mistake.reported}](" in box) == (mistake.reported is not None)
+
+
+def test_the_score_of_the_mutants_is_that_of_the_file():
+    files = json.loads(MUTANTS.read_text(encoding="utf-8")).values()
+    tried, noticed = (sum(file[key] for file in files) for key in ("tried", "noticed"))
+    assert noticed >= 0.95 * tried
+    assert f" in {tried} small places" in PAGE
+    assert f"notice {noticed} of these changes, {100 * noticed / tried:.1f} %." in PAGE

@@ -1,9 +1,13 @@
 """The page of misconceptions, made from the catalogue of mistakes: `run.py refresh` writes it."""
 
 import inspect
+import json
+from pathlib import Path
 
 from qkvlib.book import mistakes_table
 from qkvlib.mistakes import MISTAKES, SUBJECTS
+
+MUTANTS = Path(__file__).with_name("mutants.json")
 
 HEAD = """\
 % Made by run.py refresh from the catalogue of mistakes. Do not edit.
@@ -35,6 +39,11 @@ name_of_mistake(my_attention, "attention")   # such as "no-scale", or None
 broken_laws(my_attention, "attention")       # each with its smallest counter-example
 ```
 
+The tests of `qkvlib` itself are tested in the same way.
+A program changes the code of both twins in {changes} small places, one at a time: a minus for a plus, `<` for `<=`, one axis for another.
+The tests notice {noticed} of these changes, {share} %.
+What they do not notice is listed one by one in `tests/survivors.toml`, with the reason.
+
 The names in quotes in the headings are what to pass on.
 The line below each says how your function is called.
 
@@ -60,7 +69,12 @@ def _head(laws):
         f"| {subject.name} | {len(subject.mistakes)} | {len(unlawful & set(subject.mistakes))} |"
         for subject in SUBJECTS.values()
     )
+    score = json.loads(MUTANTS.read_text(encoding="utf-8")).values()
+    changes, noticed = (sum(file[key] for file in score) for key in ("tried", "noticed"))
     return HEAD.format(
+        changes=changes,
+        noticed=noticed,
+        share=f"{100 * noticed / changes:.1f}",
         mistakes=len(MISTAKES),
         distinct=sum(mistake.variant_of is None for mistake in MISTAKES.values()),
         reported=sum(mistake.reported is not None for mistake in MISTAKES.values()),

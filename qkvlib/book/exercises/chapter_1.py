@@ -83,7 +83,7 @@ E1_2 = Exercise(
     kind="choose",
     minutes=2,
     objective="say why a low score does not skip a word",
-    section="[Is a low score a skip?](01_essence.ipynb#from-scores-to-weights)",
+    section="[Is anything skipped?](01_essence.ipynb#is-anything-skipped)",
     task="""\
 A word has the score -10 with each of the five words, itself included.
 Which weights does it give them?""",
