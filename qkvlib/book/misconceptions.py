@@ -40,7 +40,8 @@ broken_laws(my_attention, "attention")       # each with its smallest counter-ex
 ```
 
 The tests of `qkvlib` itself are tested in the same way.
-A program changes the code of both twins in {changes} small places, one at a time: a minus for a plus, `<` for `<=`, one axis for another.
+A program changes the code of both twins in {changes} small places, one at a time: a minus for a
+plus, `<` for `<=`, one axis for another.
 The tests notice {noticed} of these changes, {share} %.
 What they do not notice is listed one by one in `tests/survivors.toml`, with the reason.
 
