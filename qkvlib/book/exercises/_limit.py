@@ -7,6 +7,7 @@ none (Python in a browser), a trace function looks at the clock before every ins
 
 import _thread
 import contextvars
+import dis
 import functools
 import sys
 import time
@@ -14,6 +15,8 @@ import time
 _PATIENCE = 0.25  # seconds for `finally` blocks, before OutOfTime is raised at every step
 _patience = contextvars.ContextVar("patience", default=_PATIENCE)
 _end = contextvars.ContextVar("end", default=float("inf"))  # where the limit around this one ends
+# Python relies on these not to fail: raised there, an exception stays behind as "being handled"
+_HANDLING = {dis.opmap[name] for name in ("PUSH_EXC_INFO", "COPY", "POP_EXCEPT", "RERAISE")}
 
 
 class OutOfTime(BaseException):
@@ -43,9 +46,11 @@ def limited(function, seconds):
     42
     >>> def forever():
     ...     while True: pass
-    >>> limited(forever, seconds=0.1)
-    Traceback (most recent call last):
-    qkvlib.book.exercises._limit.OutOfTime: not ended after 0.1 seconds
+    >>> try:
+    ...     limited(forever, seconds=0.1)
+    ... except OutOfTime as error:
+    ...     print(error)
+    not ended after 0.1 seconds
     """
     try:
         return _in_a_thread(function, seconds)
@@ -73,6 +78,7 @@ def _in_a_thread(function, seconds):
     done, gate = _thread.allocate_lock(), _thread.allocate_lock()
     done.acquire()
     patience = _patience.get()
+    calm = None
 
     def work():
         _patience.set(patience / 4)  # a limit inside this one is done before this one insists
@@ -85,7 +91,11 @@ def _in_a_thread(function, seconds):
             try:
                 gate.acquire()
             finally:
-                done.release()
+                try:
+                    if calm:
+                        calm()
+                finally:
+                    done.release()
 
     def ended(seconds):
         end = time.monotonic() + seconds
@@ -96,7 +106,8 @@ def _in_a_thread(function, seconds):
         return done.acquire(blocking=False)
 
     def stop():
-        insisting = _insisting(thread)
+        nonlocal calm
+        insisting, calm = _insisting(thread)
         for exception, wait in [(_Leave, patience)] + 10 * [(insisting, patience / 10)]:
             if gate.acquire(blocking=False):
                 _raise_in(thread, exception)
@@ -127,20 +138,26 @@ def _raise_in(thread, exception):
 
 
 def _insisting(thread):
-    """An exception class that, whenever it is raised in the thread, asks to be raised again."""
+    """An exception class that, whenever it is raised in the thread, asks to be raised again.
+
+    And a function that ends this: called in the thread, it raises a last _Leave there. A thread
+    must not end while something is still to be raised in it: in Python 3.11 the interpreter then
+    goes on looking for it, and a debugger's trace function hangs.
+    """
     import ctypes
 
-    raise_in = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
-    raise_in.restype = None
+    set_async_exc = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
+    set_async_exc.restype = None
+
+    def raise_in_thread(exception):
+        return functools.partial(set_async_exc, ctypes.c_ulong(thread), ctypes.py_object(exception))
 
     class Insisting(_Leave):
         pass
 
     # no line of Python: it would be the next step, and be hit itself
-    Insisting.__init__ = staticmethod(
-        functools.partial(raise_in, ctypes.c_ulong(thread), ctypes.py_object(Insisting))
-    )
-    return Insisting
+    Insisting.__init__ = staticmethod(raise_in_thread(Insisting))
+    return Insisting, raise_in_thread(_Leave)
 
 
 def _traced(function, seconds):
@@ -158,11 +175,12 @@ def _traced(function, seconds):
             return _Step(too_deep if _little_stack_left() else step, again)
 
     def too_deep(again, frame, event, arg):
-        raise RecursionError("maximum recursion depth exceeded")
+        if not _is_handling(frame):
+            raise RecursionError("maximum recursion depth exceeded")
 
     def step(again, frame, event, arg):
         nonlocal end, patience
-        if active and time.monotonic() > end:
+        if active and time.monotonic() > end and not _is_handling(frame):
             end, patience = time.monotonic() + patience, 0  # from the second time on: every step
             raise OutOfTime(f"not ended after {seconds} seconds")
 
@@ -180,6 +198,10 @@ def _traced(function, seconds):
         active = False
         sys.settrace(former)
         _end.reset(token)
+
+
+def _is_handling(frame):
+    return frame.f_code.co_code[frame.f_lasti] in _HANDLING
 
 
 def _little_stack_left():
