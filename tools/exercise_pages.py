@@ -37,7 +37,6 @@ The solution of each exercise is folded too, with the reasons why it is right.
 Try first: a wrong answer of your own teaches more than a right one of ours."""
 
 SELF_TEST = """\
-(self-test-{number})=
 ## Self-test
 
 No code here: open the answer that you think is right.
@@ -54,7 +53,6 @@ TASK = """\
 
 def notebook(module):
     """The page of one chapter's exercises, not yet run."""
-    number = chapter_number(module)
     first, *_ = module.EXERCISES
     about = ABOUT.format(
         title=inspect.getdoc(module).splitlines()[0].rstrip("."),
@@ -69,19 +67,16 @@ def notebook(module):
         new_markdown_cell(about, id="about"),
         new_markdown_cell(SOLVED, id="about-solutions", metadata={"tags": [SOLUTION]}),
         code_cell("setup", surroundings.imports()),
-        *self_test_cells(number, module.QUIZ),
+        *self_test_cells(module.QUIZ),
         *exercises,
         code_cell("progress", "progress()"),
     ]
     return new_notebook(cells=cells)
 
 
-def chapter_number(module):
-    return int(module.__name__.rpartition("_")[2])
-
-
 def file_name(module):
-    return f"{chapter_number(module):02}_exercises.ipynb"
+    """The name of a chapter's page, such as 03_exercises.ipynb."""
+    return f"{int(module.__name__.rpartition('_')[2]):02}_exercises.ipynb"
 
 
 # ---- an exercise ---------------------------------------------------------------------------------
@@ -167,8 +162,8 @@ def folded(summary, text, kind, name=None):
 # ---- the self-test -------------------------------------------------------------------------------
 
 
-def self_test_cells(number, questions):
-    yield new_markdown_cell(SELF_TEST.format(number=number), id="self-test")
+def self_test_cells(questions):
+    yield new_markdown_cell(SELF_TEST, id="self-test")
     for count, question in enumerate(questions, start=1):
         name = f"self-test-{count}"
         options = (choice(option, name) for option in question.options)

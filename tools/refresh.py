@@ -15,8 +15,9 @@ from nbclient import NotebookClient
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
 
 from qkvlib.book import claims, misconceptions, mistakes_table, sources
+from qkvlib.book.exercises import _table, chapters
 from run import QUIET
-from tools import api_page
+from tools import api_page, exercise_pages
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = ROOT / "chapters"
@@ -26,13 +27,13 @@ KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
 def main(names):
-    notebooks = all_notebooks()
+    notebooks = sorted({*all_notebooks(), *exercises()})
     for path in [Path(name).resolve() for name in names] or notebooks:
         print(path.relative_to(ROOT).as_posix(), flush=True)
         refresh(path)
     for path, text in generated(allow_missing=bool(names)).items():
         path.write_text(text, encoding="utf-8", newline="\n")
-    PICTURE.write_bytes(picture(notebooks))
+    PICTURE.write_bytes(picture(all_notebooks()))
 
 
 def all_notebooks():
@@ -40,9 +41,18 @@ def all_notebooks():
     return [path for path in found if ".ipynb_checkpoints" not in path.parts]
 
 
+def exercises():
+    """The page of each chapter's exercises: path to the module that it is made from."""
+    return {CHAPTERS / exercise_pages.file_name(module): module for module in chapters().values()}
+
+
 def refresh(path):
-    """Run one notebook, in its own folder and in the kernel that the tests use, and store it."""
-    notebook = nbformat.read(path, as_version=4)
+    """Run one notebook, in its own folder and in the kernel that the tests use, and store it.
+
+    A page of exercises is written anew first.
+    """
+    module = exercises().get(path)
+    notebook = exercise_pages.notebook(module) if module else nbformat.read(path, as_version=4)
     kernel = KernelManager(
         kernel_name=CURRENT_ENV_KERNEL_NAME, kernel_spec_manager=NbvalKernelspecManager()
     )
@@ -87,6 +97,7 @@ def generated(*, allow_missing=False):
     return {
         CHAPTERS / "claims.md": claims.render_page(CHAPTERS, allow_missing=allow_missing),
         CHAPTERS / "api.md": api_page.render(),
+        CHAPTERS / "exercise_table.md": _table.render(),
         CHAPTERS / "further_reading.md": sources.render(),
         CHAPTERS / "misconceptions.md": misconceptions.render(),
         mistakes_table.FILE: mistakes_table.render(),

@@ -3,13 +3,16 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import chapter_9
 import nbformat
 import pytest
 
+from qkvlib.book.exercises import _table, chapters
+from qkvlib.mistakes import MISTAKES
+from tools import refresh
+from tools.check_site import toc_pages
 from tools.exercise_pages import (
     SOLUTION,
     Surroundings,
@@ -21,10 +24,35 @@ from tools.exercise_pages import (
     used_by,
 )
 
-ROOT = Path(__file__).parents[2]
 PAGE = notebook(chapter_9)
 CELLS = {cell.id: cell for cell in PAGE.cells}
 SELF_TESTS = [cell for cell in PAGE.cells if re.fullmatch(r"self-test-\d+", cell.id)]
+
+
+every_chapter = pytest.mark.parametrize("module", chapters().values(), ids=lambda m: m.__name__)
+
+
+# ---- the pages of the book -----------------------------------------------------------------------
+
+
+@every_chapter
+def test_the_stored_page_is_the_generated_one(module):
+    stored = nbformat.read(refresh.CHAPTERS / file_name(module), as_version=4)
+    assert [shown(cell) for cell in stored.cells] == [shown(c) for c in notebook(module).cells]
+
+
+def shown(cell):
+    return cell.cell_type, cell.id, cell.source, cell.metadata
+
+
+@every_chapter
+def test_the_page_is_listed(module):
+    assert f"chapters/{file_name(module)}".removesuffix(".ipynb") in toc_pages()
+
+
+def test_a_page_of_exercises_has_its_file():
+    stored = {path.name for path in refresh.CHAPTERS.rglob("*_exercises.ipynb")}
+    assert stored == {file_name(module) for module in chapters().values()}
 
 
 # ---- how a page is made, with a made-up chapter --------------------------------------------------
@@ -83,13 +111,13 @@ def test_the_tags_of_an_exercise_are_those_of_its_code():
 
 
 def test_its_code_passes_ruff():
-    path = ROOT / "chapters" / file_name(chapter_9)
+    path = refresh.ROOT / "chapters" / file_name(chapter_9)
     result = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--stdin-filename", path, "-"],
         input=nbformat.writes(PAGE),
         capture_output=True,
         text=True,
-        cwd=ROOT,
+        cwd=refresh.ROOT,
     )
     assert result.returncode == 0, result.stdout
 
@@ -205,3 +233,57 @@ def test_an_option_keeps_its_marks():
         "<em>a</em> <code>b &lt; c</code> &amp; <strong>d</strong>"
     )
     assert r"\(a &lt; \sqrt{b}\)</span>" in inline_html(r"$a < \sqrt{b}$")
+
+
+# ---- refresh, and the table ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def only_chapter_9(monkeypatch, tmp_path):
+    """A book whose only exercises are the made-up ones, in an empty folder."""
+    monkeypatch.setattr(refresh, "chapters", lambda: {9: chapter_9})
+    monkeypatch.setattr(refresh, "CHAPTERS", tmp_path)
+    monkeypatch.setattr(_table, "chapters", lambda: {9: chapter_9})
+    return tmp_path
+
+
+class Client:
+    """Runs nothing."""
+
+    def __init__(self, notebook, **options):
+        self.notebook = notebook
+
+    def execute(self, **options):
+        pass
+
+
+def test_refresh_writes_a_page_anew_and_keeps_nothing_of_it(only_chapter_9, monkeypatch):
+    monkeypatch.setattr(refresh, "NotebookClient", Client)
+    path = only_chapter_9 / "09_exercises.ipynb"
+    refresh.refresh(path)
+    first = path.read_bytes()
+    changed = nbformat.read(path, as_version=4)
+    changed.cells[0].source = "# Other"
+    changed.cells.append(nbformat.v4.new_code_cell("more", id="more"))
+    nbformat.write(changed, path)
+    refresh.refresh(path)
+    assert path.read_bytes() == first
+
+
+def test_nobodys_own_progress_is_stored():
+    assert refresh.environment()["QKVLIB_PROGRESS"] == ""
+
+
+def test_the_table_has_every_exercise_and_the_sums(only_chapter_9):
+    lines = _table.render().splitlines()
+    assert "3 exercises take about 0.3 hours." in lines
+    name, objective = "A softmax that survives", chapter_9.E9_2.objective
+    assert f"| {{ref}}`E9.2 <e9-2>` {name} | core | fill in | 12 | {objective} |" in lines
+    assert "| 9 | 3 | 1 | 1 | 1 | 19 |" in lines
+    assert "| all | 3 | 1 | 1 | 1 | 19 |" in lines
+
+
+def test_the_table_links_a_mistake_to_its_box(only_chapter_9):
+    assert "no-scale" in MISTAKES
+    names = "{ref}`no-scale <mistake-no-scale>`, a-slip-in-a-number"
+    assert f"| {{ref}}`E9.1 <e9-1>` | {names} |" in _table.render().splitlines()
