@@ -260,7 +260,6 @@ class Surroundings:
         the cell is a solution, which others cannot rely on
         """
         there = self._visible | (self._folded if folded else set())
-        there |= set(made_by(source))
         given = dict(self._needed(id, used_by(source) | self._named_in(shown), there))
         (self._folded if folded else self._visible).update(given, made_by(source))
         nodes = sorted(set(given.values()), key=lambda node: node.lineno)

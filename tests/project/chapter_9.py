@@ -44,7 +44,7 @@ E9_1 = Exercise(
     section="[3.2](03_computation.ipynb#the-steps)",
     task="""
 `SCORES` are those of one query.
-Find its weights, to three decimals.
+Find its weights, to three decimals, without the `softmax` that you will write in E9.2.
 """,
     stub="row = [..., ..., ..., ..., ...]  # five numbers",
     solution=row_solution,

@@ -187,7 +187,8 @@ def test_a_solution_brings_what_it_needs_itself(surroundings):
     text = surroundings.given_for("E8.1", "helper(2)", folded=True)
     assert text == "HALF = math.sqrt(0.25)\n\ndef helper(x): return x * HALF"
     assert surroundings.given_for("E8.2", "helper(3)", folded=True) == ""
-    assert surroundings.given_for("E8.3", "HALF") == "HALF = math.sqrt(0.25)"
+    assert surroundings.given_for("E8.3", "x = HALF") == "HALF = math.sqrt(0.25)"
+    assert surroundings.given_for("E8.4", "x + HALF") == ""
     assert surroundings.imports().startswith("import math\n\n")
 
 
