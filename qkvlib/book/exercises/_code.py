@@ -190,6 +190,8 @@ def _on_tensors(function):
     import torch
 
     def tensor(x):
+        if isinstance(x, tuple):
+            return tuple(map(tensor, x))
         return torch.from_numpy(x) if isinstance(x, np.ndarray) else x
 
     def array(x):
@@ -246,8 +248,15 @@ def _array(part):
     return array if array.dtype.kind in "biuf" else None
 
 
+def _both(got, expected):
+    """The parts of two outputs; where a tuple is expected, a list will do."""
+    if isinstance(expected, tuple) and isinstance(got, list):
+        got = tuple(got)
+    return _arrays(got), _arrays(expected)
+
+
 def _same(got, expected):
-    got, expected = _arrays(got), _arrays(expected)
+    got, expected = _both(got, expected)
     return len(got) == len(expected) and all(map(near, got, expected))
 
 
@@ -255,7 +264,7 @@ def _difference(got, expected, case, exercise):
     if got is None:
         says = "It returns nothing. Is there a return in every branch?"
         return "wrong type", says, _inputs(case, exercise)
-    gots, wanteds = _arrays(got), _arrays(expected)
+    gots, wanteds = _both(got, expected)
     if len(gots) != len(wanteds):
         return "wrong type", _count(gots, wanteds), _inputs(case, exercise)
     for place, (one, wanted) in enumerate(zip(gots, wanteds)):
@@ -263,7 +272,7 @@ def _difference(got, expected, case, exercise):
             continue
         name = f"Result {place + 1}: " if len(gots) > 1 else ""
         if one is None:
-            part = got[place] if isinstance(got, tuple) else got
+            part = got[place] if isinstance(expected, tuple) else got
             says = f"{name}an array of numbers is expected, got {what(part)}."
             return "wrong type", says[:1].upper() + says[1:], _inputs(case, exercise)
         if one.shape != wanted.shape:
@@ -275,7 +284,8 @@ def _difference(got, expected, case, exercise):
         both = (("Expected", shown(wanted)), ("Got", shown(one)))
         if one.dtype != wanted.dtype and np.allclose(one, wanted, 1e-3, equal_nan=True):
             says = f"{name}dtype {wanted.dtype} is expected for these inputs, got {one.dtype}."
-            return "wrong dtype", says, _inputs(case, exercise)
+            dtypes = (("Expected", str(wanted.dtype)), ("Got", str(one.dtype)))
+            return "wrong dtype", says, _inputs(case, exercise) + dtypes
         return (
             "wrong",
             f"{name}This is the smallest case that fails.",
@@ -325,7 +335,15 @@ def _inputs(case, exercise):
 
 
 def _line(name, x):
-    return f"{name} = {shown(x, name) if isinstance(x, np.ndarray) else repr(x)}"
+    return f"{name} = {_text(x, name)}"
+
+
+def _text(x, name=""):
+    if isinstance(x, tuple) and x:
+        return f"({', '.join(map(_text, x))})"
+    if hasattr(x, "__code__"):
+        return x.__name__
+    return shown(x, name) if isinstance(x, np.ndarray) else repr(x)
 
 
 def _lower(text):
