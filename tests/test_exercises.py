@@ -421,6 +421,10 @@ def test_progress_is_kept_for_readers_alone(monkeypatch, tmp_path):
     assert json.loads(file.read_text(encoding="utf-8")) == {"E1.2": "right", "E1.5": "tried"}
     line = repr(progress()).splitlines()[1].split()
     assert line == ["chapter", "1", "1", str(len(chapters()[1].EXERCISES)), "E1.5"]
+    assert len(repr(progress()).splitlines()) == 1 + len(chapters())
+    assert repr(progress(1)).splitlines()[1].split() == line
+    with pytest.raises(ValueError, match="chapter must be one of 1.*got 99"):
+        progress(99)
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "null"])

@@ -69,7 +69,7 @@ def notebook(module):
         code_cell("setup", surroundings.imports()),
         *self_test_cells(module.QUIZ),
         *exercises,
-        code_cell("progress", "progress()"),
+        code_cell("progress", f"progress({number})"),
     ]
     return new_notebook(cells=cells)
 

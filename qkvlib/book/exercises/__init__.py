@@ -100,15 +100,22 @@ class Hint(str):
         return str(self)
 
 
-def progress():
+def progress(chapter=None):
     """What is done so far, by chapter: a table.
 
+    chapter: the number of one chapter, to see that one alone
+
     It is kept in exercise_progress.json beside the notebooks; delete that file to begin anew.
+
+    Raises ValueError for a chapter without exercises.
     """
+    if chapter is not None and chapter not in chapters():
+        numbers = ", ".join(map(str, chapters()))
+        raise ValueError(f"chapter must be one of {numbers}, or None for all; got {chapter!r}")
     known = _progress.load()
     rows, names = [], []
-    for number, chapter in chapters().items():
-        ids = [exercise.id for exercise in chapter.EXERCISES]
+    for number in chapters() if chapter is None else [chapter]:
+        ids = [exercise.id for exercise in chapters()[number].EXERCISES]
         done = [id for id in ids if known.get(id) == "right"]
         tried = [id for id in ids if known.get(id) == "tried"]
         names.append(f"chapter {number}")
