@@ -423,7 +423,7 @@ def test_progress_is_kept_for_readers_alone(monkeypatch, tmp_path):
     assert line == ["chapter", "1", "1", str(len(chapters()[1].EXERCISES)), "E1.5"]
     assert len(repr(progress()).splitlines()) == 1 + len(chapters())
     assert repr(progress(1)).splitlines()[1].split() == line
-    with pytest.raises(ValueError, match="chapter must be one of 1.*got 99"):
+    with pytest.raises(ValueError, match=r"chapter must be one of 1.*got 99"):
         progress(99)
 
 

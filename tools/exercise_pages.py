@@ -69,14 +69,18 @@ def notebook(module):
         code_cell("setup", surroundings.imports()),
         *self_test_cells(module.QUIZ),
         *exercises,
-        code_cell("progress", f"progress({number})"),
+        code_cell("progress", f"progress({chapter_number(module)})"),
     ]
     return new_notebook(cells=cells)
 
 
 def file_name(module):
     """The name of a chapter's page, such as 03_exercises.ipynb."""
-    return f"{int(module.__name__.rpartition('_')[2]):02}_exercises.ipynb"
+    return f"{chapter_number(module):02}_exercises.ipynb"
+
+
+def chapter_number(module):
+    return int(module.__name__.rpartition("_")[2])
 
 
 # ---- an exercise ---------------------------------------------------------------------------------
