@@ -356,6 +356,23 @@ def test_what_works_only_for_equal_sizes_is_told_so():
     assert "Where all sizes are equal it is right" in verdict.says
 
 
+def test_what_fails_on_extreme_input_alone_is_not_told_of_its_axes():
+    def plain(scores, values):
+        powers = np.exp(scores.clip(-700, 700))
+        return powers / powers.sum() @ values
+
+    verdict = check("E1.4", plain, record=False)
+    assert verdict.kind in ("wrong", "known mistake")
+    assert "axis" not in verdict.says
+
+
+def test_numbers_of_a_wrong_shape_are_told_so():
+    for answer in ([1, 2], [[0, 0, 2, -1]], 3):
+        verdict = check("E1.1", answer, record=False)
+        assert verdict.kind == "wrong shape"
+        assert "of shape (5,)" in verdict.says
+
+
 def test_an_answer_that_changes_its_input_is_right_but():
     def changing(x, back):
         x += 1

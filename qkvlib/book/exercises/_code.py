@@ -89,10 +89,12 @@ class Code:
         if examined.only_its_arguments and found is None:
             says = "What it returns is right. But it changes the arrays that it is given."
             return Verdict(exercise.id, "right, but", says)
-        kind, says, details = found or ("wrong", "It fails on a larger case.", ())
+        elsewhere = "It is right on small cases, and fails on larger or more extreme ones."
+        kind, says, details = found or ("wrong", elsewhere, ())
         if found is None or kind == "wrong":
             details += self._law(function)
-        if kind != "raised" and self.equal and not self._differs(function, self.equal):
+        unequal = found and kind != "raised"
+        if unequal and self.equal and not self._differs(function, self.equal):
             says += " Where all sizes are equal it is right: which axis goes where?"
         return Verdict(exercise.id, kind, says, details)
 
