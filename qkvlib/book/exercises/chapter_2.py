@@ -327,7 +327,7 @@ The powers are 4.113 twice and 1 three times, 11.226 together: 0.366 for each na
 each of the rest.
 
 A tie is an answer too: nothing in the sentence says whom "they" means, and the head shows it.
-If you had 0.420 for the names, the scores were not divided; with 0.322 they were divided by 2.""",
+If you had 0.416 for the names, the scores were not divided; with 0.322 they were divided by 2.""",
 )
 
 # ---- E2.3 ----------------------------------------------------------------------------------------
@@ -1631,6 +1631,35 @@ def powers_too_large(query, key, value, j):
     return np.outer(weights[j] * (value[j] - weights @ value), query / math.sqrt(len(query)))
 
 
+def _output(query, key, value):
+    return qn.attention_weights(query[None], key)[0] @ value
+
+
+def _stepped(key, j, c, step):
+    moved = key.copy()
+    moved[j, c] += step
+    return moved
+
+
+@OUTPUT_BY_KEY.mistake("It is right to three or four digits.")
+def one_step_for_the_derivative(query, key, value, j):
+    """This is a difference of two outputs, a test for a formula and not yet one."""
+    at = _output(query, key, value)
+    steps = [_output(query, _stepped(key, j, c, 1e-5), value) - at for c in range(key.shape[1])]
+    return np.stack(steps, axis=1) / 1e-5
+
+
+@OUTPUT_BY_KEY.mistake("It is right to nine digits, as long as the scores are small.")
+def two_steps_for_the_derivative(query, key, value, j):
+    """This is a difference of two outputs, a test for a formula and not yet one."""
+    steps = [
+        _output(query, _stepped(key, j, c, 1e-5), value)
+        - _output(query, _stepped(key, j, c, -1e-5), value)
+        for c in range(key.shape[1])
+    ]
+    return np.stack(steps, axis=1) / 2e-5
+
+
 E2_11 = Exercise(
     id="E2.11",
     title="How far does a key pull?",
@@ -1650,7 +1679,7 @@ Derive a formula and write `output_by_key(query, key, value, j)`, which gives `(
 
 For `query = [2, 0, 4, 0]`, two keys of zeros, values `[4]` and `[0]`, and `j = 0` it is
 `[[1, 0, 2, 0]]`.
-To test yourself, move one number of the key by 0.00001 and look at the output.""",
+To test your formula, move one number of the key by 0.00001 and see how far the output moves.""",
     stub=output_by_key,
     solution=output_by_key_solution,
     checker=Code(
@@ -1665,6 +1694,7 @@ To test yourself, move one number of the key by 0.00001 and look at the output."
             ),
             case(*_ASKED, 1),
             case(*_ASKED_WIDE, 0),
+            case(np.array([4e3, -4e3]), _LARGE_KEYS, np.array([[1.0], [5.0], [9.0]]), 0),
         ),
         beyond=("powers-too-large",),
         equal=case(*_ASKED_SQUARE, 2),
