@@ -4,6 +4,7 @@ import importlib
 import inspect
 import json
 import math
+import textwrap
 from collections import Counter
 from copy import deepcopy
 
@@ -91,6 +92,13 @@ def test_the_stub_is_not_attempted(exercise):
     assert not look(exercise, given)
     for nothing in (..., None):
         assert look(exercise, nothing).kind == "not attempted"
+
+
+@of_kind(Code)
+def test_the_stub_in_a_cell_of_its_own_is_not_attempted(exercise):
+    space = dict(vars(inspect.getmodule(exercise.stub)))
+    exec(textwrap.dedent(inspect.getsource(exercise.stub)), space)
+    assert look(exercise, space[exercise.stub.__name__]).kind == "not attempted"
 
 
 @every

@@ -2,6 +2,7 @@
 
 import dis
 import inspect
+import textwrap
 
 import numpy as np
 
@@ -33,8 +34,21 @@ def is_stub(function, stub):
     returns_nothing = set(does) <= {"RESUME", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE", "NOP"}
     if returns_nothing and is_missing(_constant(code)):
         return True
+    return any(_print(code, function) == _print(given, stub) for given in _codes(stub))
+
+
+def _codes(stub):
+    """The code of a stub as its file has it, and as a cell of its own has it.
+
+    They differ: Python compiles `np.exp` in another way where it sees that np is a module.
+    """
     given = getattr(stub, "__code__", None)
-    return given is not None and _print(code, function) == _print(given, stub)
+    if given is None:
+        return
+    yield given
+    source = textwrap.dedent(inspect.getsource(stub))
+    cell = compile(source, given.co_filename, "exec")
+    yield from (each for each in cell.co_consts if inspect.iscode(each))
 
 
 def _constant(code):
