@@ -211,7 +211,8 @@ class Afterwards(NamedTuple):
     def __call__(self, function):
         given, named = deepcopy((self.arguments, self.named))
         function(*given, **named)
-        return np.concatenate([np.ravel(x) for x in (*given, *named.values())])
+        arrays = (x for x in (*given, *named.values()) if isinstance(x, np.ndarray))
+        return np.concatenate([x.ravel() for x in arrays])
 
 
 def afterwards(*arguments, **named):

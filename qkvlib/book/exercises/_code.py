@@ -194,6 +194,8 @@ def _on_tensors(function):
     def tensor(x):
         if isinstance(x, tuple):
             return tuple(map(tensor, x))
+        if callable(x):  # such as a part of a block
+            return lambda *given: tensor(x(*map(array, given)))
         return torch.from_numpy(x) if isinstance(x, np.ndarray) else x
 
     def array(x):
