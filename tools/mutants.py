@@ -71,7 +71,11 @@ def all_names():
 
 
 def copy_to(project, names):
-    """What git knows of the project, as it is now; mutmut sees by its time what has changed."""
+    """What git knows of the project, as it is now; mutmut sees by its time what has changed.
+
+    It does not see that a test has changed and now reaches other functions: then it must ask all
+    tests again what they reach.
+    """
     listed = subprocess.run(["git", "ls-files", "-z"], check=True, capture_output=True, text=True)
     wanted = [name for name in listed.stdout.split("\0")[:-1] if not name.startswith(LEFT_OUT)]
     texts = {Path(name): Path(name).read_bytes() for name in wanted if Path(name).is_file()}
@@ -85,6 +89,8 @@ def copy_to(project, names):
         if not new.exists() or new.read_bytes() != text:
             new.parent.mkdir(parents=True, exist_ok=True)
             new.write_bytes(text)
+            if name.parts[0] == "tests":
+                (project / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
 
 
 def config(names, top):
