@@ -134,15 +134,18 @@ def task(exercise):
     return "\n\n".join([text, *lettered(exercise.checker)])
 
 
-def lettered(checker, name=""):
-    """The options to choose from, as Markdown, under the name of the part they belong to."""
-    if hasattr(checker, "parts"):
-        for name, part in checker.parts.items():
-            yield from lettered(part, name)
-    elif hasattr(checker, "options"):
-        options = zip("abcdefghij", checker.options)
-        lines = [f"- **{letter}** {one_line(option.text)}" for letter, option in options]
-        yield "\n".join([f"{name}:\n"] * bool(name) + lines)
+def lettered(checker):
+    """The options to choose from, as Markdown, under the names of the parts they belong to."""
+    parts = getattr(checker, "parts", {"": checker})
+    sharing = {}  # the parts with the same options
+    for name, part in parts.items():
+        if hasattr(part, "options"):
+            texts = tuple(one_line(option.text) for option in part.options)
+            sharing.setdefault(texts, []).append(name)
+    for texts, names in sharing.items():
+        lines = [f"- **{letter}** {text}" for letter, text in zip("abcdefghij", texts)]
+        of_all = len(names) == len(parts)
+        yield "\n".join([f"{', '.join(names)}:\n"] * (not of_all) + lines)
 
 
 def anchor_of(exercise):

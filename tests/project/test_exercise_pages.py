@@ -86,11 +86,19 @@ def test_the_options_of_a_choice_have_letters():
 
 
 def test_each_part_of_several_answers_has_its_own_letters():
-    choice = chapter_9.E9_3.checker
-    both = SimpleNamespace(parts={"first": choice, "second": chapter_9.Checker(), "third": choice})
-    text = "\n".join(lettered(both))
+    one, other = chapter_9.E9_3.checker, SimpleNamespace(options=chapter_9.E9_3.checker.options[:1])
+    parts = {"first": one, "second": chapter_9.Checker(), "third": other, "fourth": one}
+    text = "\n".join(lettered(SimpleNamespace(parts=parts)))
     assert text.count("- **a**") == 2
-    assert re.findall(r"^(\w+):$", text, flags=re.MULTILINE) == ["first", "third"]
+    assert text.count("- **b**") == 1
+    names = re.findall(r"^(\w+(?:, \w+)*):$", text, flags=re.MULTILINE)
+    assert names == ["first, fourth", "third"]
+
+
+def test_options_that_all_parts_share_are_shown_once():
+    one = chapter_9.E9_3.checker
+    [text] = lettered(SimpleNamespace(parts={"first": one, "second": one}))
+    assert text == "\n".join(lettered(one))
 
 
 def test_a_solution_is_folded_checked_and_can_be_left_out():
