@@ -1046,7 +1046,7 @@ are the readings of the clinic.""",
                 _found(
                     lambda cause, note, n, a: (
                         note in ("queries", "keys", "zero")
-                        and a != cause
+                        and a not in (cause, "not grey")
                         and _opinions[cause, "both", n] == cause
                     )
                 ),
