@@ -374,6 +374,15 @@ def test_what_fails_on_extreme_input_alone_is_not_told_of_its_axes():
     assert "axis" not in verdict.says
 
 
+def test_what_is_hardly_wrong_is_told_so():
+    solution = find("E1.4").solution
+    verdict = check("E1.4", lambda *given: solution(*given) * (1 + 1e-6), record=False)
+    assert verdict.kind == "wrong"
+    assert "off by only 1e-06" in verdict.says
+    verdict = check("E1.4", lambda *given: solution(*given) * 1.1, record=False)
+    assert "off by" not in verdict.says
+
+
 def test_numbers_of_a_wrong_shape_are_told_so():
     for answer in ([1, 2], [[0, 0, 2, -1]], 3):
         verdict = check("E1.1", answer, record=False)
