@@ -89,6 +89,10 @@ from_B = [..., ..., ..., ..., ..., ...]""",
                         lambda: _A[_WON] @ W_O[3:],
                         "A went through the rows of B. Which three rows of the desk are A's?",
                     ),
+                    "both-turned-down": Slip(
+                        lambda: _A[_WON] @ W_O[:3] / 2,
+                        "The columns are right. How far up are the sliders of A?",
+                    ),
                     "already-added": Slip(
                         lambda: (_A @ W_O[:3] + _B @ W_O[3:])[_WON],
                         "This is the output, both contributions in one. Keep them apart.",
@@ -327,7 +331,7 @@ def _says(column, kinds):
 
 def _obeys(desk):
     he_she, action = (_ANSWERS @ desk)[:, [1, 3]].T
-    return _says(he_she, _MEANT) and _says(action, _BEFORE) and not desk[:, 4:].any()
+    return _says(he_she, _MEANT) and _says(action, _BEFORE) and _seats(desk) is None
 
 
 def _numbers_in(column, desk):
@@ -353,7 +357,7 @@ def _exchanged(desk):
 
 
 def _seats(desk):
-    used = [COORDINATES[column] for column in (4, 5) if desk[:, column].any()]
+    used = [COORDINATES[column] for column in (4, 5) if np.abs(desk[:, column]).max() > 1e-9]
     return f"sliders are up in {' and '.join(used)}" if used else None
 
 
@@ -539,7 +543,7 @@ E5_4 = Exercise(
     kind="fill in",
     minutes=12,
     objective="write LayerNorm to the last digit",
-    section="[Its design](05_output_layer.ipynb#its-design)",
+    section="[LayerNorm: which half of it?](05_output_layer.ipynb#layernorm-which-half-of-it)",
     task=r"""
 Write LayerNorm, without `qkvlib`.
 
@@ -1271,8 +1275,7 @@ Which of these checks finds the fault?""",
                 "silent-part-tells-all",
             ),
             Option(
-                "Give the same matrices to a block that is known to be right, and compare what "
-                "comes out.",
+                "Give the same matrices to a block that is known to be right, and compare outputs.",
                 "With the same matrices and the same input, every difference is a fault in the "
                 "code.",
             ),
