@@ -187,12 +187,15 @@ WRONG = {
             matrices(action=((3, 0), O2), name=(O2, (1, 0)), x=((2, 0), O2)),
             matrices(action=(FOUR, O2), name=(O2, (1, 0)), y=(O2, (0.3, 0))),
         ],
+        "pronoun-read-too": [
+            matrices(action=(FOUR, (-4, 0))),
+            matrices(action=(FOUR, O2), name=(O2, (1, 0)), refers=(O2, (1, 0))),
+        ],
         "too-small-a-lead": [
             matrices(action=((2, 0), O2), name=(O2, (1, 0))),
             matrices(action=((1, 0), O2), name=(O2, (1, 0))),
         ],
         None: [
-            matrices(action=(FOUR, O2), name=(O2, (1, 0)), refers=(O2, (1, 0))),
             (np.zeros((6, 2)), np.zeros((6, 3))),
             (np.zeros((6, 0)), np.zeros((6, 0))),
             (np.zeros((2, 6)), np.zeros((2, 6))),
@@ -204,6 +207,10 @@ WRONG = {
     },
     "E2.6": {
         "kinds-crossed": [matrices(name=((2, 0), (0, 2)), action=((0, 2), (2, 0)))],
+        "nobody-asks": [
+            matrices(name=((2, 0), O2), action=((0, 2), O2)),
+            matrices(name=((2, 0), (0, 2)), refers=(O2, (9, 0)))[::-1],
+        ],
         "one-kind-alone": [
             matrices(name=((2, 0), (2, 0))),
             matrices(action=((0, 2), (0, 2)), name=(O2, (2, 0))),
@@ -242,6 +249,7 @@ WRONG = {
             tuple(np.round(m, 2) for m in undone([[3, 1], [1, 3]])),
             CLOSE,
         ],
+        "roles-exchanged": [(HEAD_A.W_K, HEAD_A.W_Q), undone([[2, 3], [1, 2]])[::-1]],
         "columns-only-stretched": [undone([[2, 0], [0, 5]]), mixed(-np.eye(2), -np.eye(2))],
         "columns-only-exchanged": [undone([[0, 1], [1, 0]]), undone([[0, 3], [0.5, 0]])],
         None: [

@@ -219,7 +219,9 @@ E2_2 = Exercise(
 *Paul told Emma they won.*
 "They" is a pronoun and of neither kind: `refers` is 1, and `name`, `he/she` and `action` are 0.
 
-Find its query in head A, and the five weights of its row, to three decimals.
+In head A a query is (2 · `refers`, 1 · `he/she`), and a key is (1 · `name`, 2 · `he/she`).
+
+Find the query of "they", and the five weights of its row, to three decimals.
 Use pencil and paper: scores, divided by $\\sqrt{2}$, then softmax.
 You need two powers of $e$: $e^0 = 1$ and $e^{1.414} = 4.113$.""",
     stub="""\
@@ -378,11 +380,12 @@ For `x = [[1, 3]]` and `W = [[0, 2], [1, 0]]` it gives `[[3, 2]]`; with `b = [10
                 np.array([[1.0, 3.0], [0.0, 1.0], [2.0, 0.0]]), np.array([[0.0, 2.0], [1.0, 0.0]])
             ),
             case(np.array([[1.0, -3.0]]), np.array([[0.0, 2.0, 1.0], [1.0, 0.0, 1.0]])),
+            case(np.array([[[1.0, 3.0]], [[0.0, 1.0]]]), np.array([[0.0, 2.0], [1.0, 0.0]])),
             case(_normal(1, 3, 6), _normal(2, 6, 3), _normal(3, 3)),
             case(_normal(4, 2, 3, 5), _normal(5, 5, 4), _normal(6, 4)),
             case(_normal(7, 2, 1, 3, 5), _normal(8, 5, 4)),
         ),
-        equal=case(_normal(9, 3, 3), _normal(10, 3, 3), _normal(11, 3)),
+        equal=case(_normal(9, 3, 3, 3), _normal(10, 3, 3), _normal(11, 3)),
     ),
     hints=(
         "Write the shapes below each other. On which side of `x` must `W` stand for the inner "
@@ -447,7 +450,7 @@ def turned_only_where_it_must(x, weight, bias):
 
 @LOADED_QUERIES.mistake("Square matrices raise no error.")
 def never_turned(x, weight, bias):
-    """The matrix is used as it lies in the file, or turned twice, which is the same."""
+    """It is used as it lies. Turning twice turns nothing, nor does NumPy's `transpose(0, 1)`."""
     return x @ weight + bias
 
 
@@ -616,6 +619,13 @@ def _verbs_differ(W_Q, W_K):
     return _said_of(shares) if abs(shares["told"] - shares["won"]) > 0.01 else None
 
 
+def _pronoun_as_good(W_Q, W_K):
+    told = _weights(W_Q, W_K)[1]
+    if told[3] > min(told[[0, 2]]) - 0.01 and told[3] > told[[1, 4]].max():
+        return f"told puts {told[0]:.3f} on Paul, {told[2]:.3f} on Emma, {told[3]:.3f} on he"
+    return None
+
+
 def _too_weak_for_names(W_Q, W_K):
     weights = _weights(W_Q, W_K)[_places(WORDS, "action")]
     ahead = weights[:, [0, 2]].min() > weights[:, [1, 3, 4]].max()
@@ -667,7 +677,8 @@ What other words read is free.""",
                 "query-and-key-exchanged",
             ),
             Rule(
-                "The verbs ask nothing, so they read everybody alike.",
+                "The verbs read everybody alike: they ask nothing, or in a column where nobody "
+                "answers.",
                 _until_verbs_are_done(_verbs_ask_nothing),
                 "nothing-asked",
             ),
@@ -686,6 +697,11 @@ What other words read is free.""",
                 "differently: the seats have a say.",
                 _until_verbs_are_done(_verbs_differ),
                 "reads-the-seats",
+            ),
+            Rule(
+                "The pronoun is read as much as a name. What has a name that a pronoun has not?",
+                _until_verbs_are_done(_pronoun_as_good),
+                "pronoun-read-too",
             ),
             Rule(
                 "The names come first, but the lead is too small for the weight that is asked.",
@@ -787,11 +803,16 @@ def _kinds_in_one_column(W_Q, W_K):
 
 
 def _he_or_she_counts(W_Q, W_K):
-    weights = _weights(W_Q, W_K)
-    paul, told = weights[0], weights[1]
-    if abs(paul[0] - paul[2]) > 0.01 and abs(told[1] - told[4]) <= 0.01:
+    without = [np.where(np.arange(6)[:, None] == 1, 0, W) for W in (W_Q, W_K)]
+    paul = _weights(W_Q, W_K)[0]
+    if abs(paul[0] - paul[2]) > 0.01 and np.ptp(_weights(*without)[0, [0, 2]]) <= 0.01:
         return f"Paul puts {paul[0]:.3f} on Paul and {paul[2]:.3f} on Emma"
     return None
+
+
+def _kinds_ask_nothing(W_Q, W_K):
+    flat = np.ptp(_weights(W_Q, W_K)[[0, 1, 2, 4]], axis=1).max() < 1e-3
+    return "each of their weights is 0.200" if flat else None
 
 
 def _reads_itself(W_Q, W_K):
@@ -886,6 +907,12 @@ It must hold in our sentence, in its variants, and in any order of the words."""
                 "kinds-crossed",
             ),
             Rule(
+                "Names and verbs read everybody alike: they ask nothing, or in a column where "
+                "nobody answers.",
+                _kinds_ask_nothing,
+                "nobody-asks",
+            ),
+            Rule(
                 "One kind finds its own, and the other still asks nothing.",
                 _one_kind_alone,
                 "one-kind-alone",
@@ -968,9 +995,8 @@ def _same_rules(W_Q, W_K):
 
 def _he_and_paul(W_Q, W_K):
     scores = _scores(W_Q, W_K)
-    return (
-        f"he scores {scores[3, 0]:g} with Paul, before 4; Paul {scores[0, 3]:g} with he, before 2"
-    )
+    asks, asked = scores[3, 0], scores[0, 3]
+    return f"he scores {asks:.3g} with Paul, before 4; Paul {asked:.3g} with he, before 2"
 
 
 def _if_mixed(test):
@@ -1008,6 +1034,10 @@ def _same_for_this_sentence(W_Q, W_K):
     if _same_rules(W_Q, W_K) or not _close(_scores(W_Q, W_K), _scores(*HEAD_A[:2])):
         return None
     return "in our sentence every score is the same"
+
+
+def _roles_exchanged(W_Q, W_K):
+    return _he_and_paul(W_Q, W_K) if _close(W_Q @ W_K.T, _RULES.T) else None
 
 
 def _other_scores(W_Q, W_K):
@@ -1083,6 +1113,11 @@ The $G$ of the chapter is not good enough. With it row `he/she` of $W_Q$, which 
                 "The keys were mixed by the transposed matrix. Transposed is not the inverse.",
                 _if_mixed(lambda G, H: _close(H, G.T)),
                 "transposed-for-the-inverse",
+            ),
+            Rule(
+                "Each score is that of the other way round: who asked is asked now.",
+                _roles_exchanged,
+                "roles-exchanged",
             ),
             Rule("Every sentence is asked for, not this one alone.", _same_for_this_sentence),
             Rule("The scores have changed.", _other_scores),
@@ -1459,6 +1494,26 @@ def divisor_dropped(x, source, W_Q, W_K, W_V):
     return weights @ (source @ W_V)
 
 
+@READ_OTHER.mistake("Two sentences of equal length fit each other, and weights make 1.")
+def keys_ask(x, source, W_Q, W_K, W_V):
+    """Keys ask and queries are asked: the two have changed places in the weights."""
+    return qn.attention_weights(source @ W_K, x @ W_Q) @ (source @ W_V)
+
+
+@READ_OTHER.mistake("Where the words are as wide as the keys it is right.")
+def root_of_the_width_of_words(x, source, W_Q, W_K, W_V):
+    """The scores are divided by the root of the width of a word, not of a key."""
+    scores = x @ W_Q @ (source @ W_K).T
+    return qn.softmax(scores / math.sqrt(x.shape[-1])) @ (source @ W_V)
+
+
+@READ_OTHER.mistake("On scores of usual size it is right.")
+def powers_without_a_shift(x, source, W_Q, W_K, W_V):
+    """Powers of e are infinite for large scores: `qn.attention_weights` takes care of that."""
+    powers = np.exp(x @ W_Q @ (source @ W_K).T / math.sqrt(W_K.shape[1]))
+    return powers / powers.sum(axis=-1, keepdims=True) @ (source @ W_V)
+
+
 E2_10 = Exercise(
     id="E2.10",
     title="It runs, as long as everything is square",
@@ -1487,7 +1542,7 @@ the output is `(n, d_v)`. Leave `qn.attention_weights` as it is.""",
             case(*_READ_ALIKE),
             case(*_READ_OTHER),
         ),
-        equal=case(*_READ_SQUARE),
+        beyond=("powers-without-a-shift",),
     ),
     hints=(
         "Read it line by line, and say after each line what every name holds.",
@@ -1579,6 +1634,28 @@ def root_forgotten(query, key, value, j):
     """The scores were divided by the root of their width, and here it is missing."""
     weights, output, _ = _parts(query, key, value)
     return np.outer(weights[j] * (value[j] - output), query)
+
+
+@OUTPUT_BY_KEY.mistake("Where the key is as wide as its root, at 1, it is right.")
+def width_for_its_root(query, key, value, j):
+    """It is divided by the width of a key; the scores were divided by its root."""
+    weights, output, _ = _parts(query, key, value)
+    return np.outer(weights[j] * (value[j] - output), query) / len(query)
+
+
+@OUTPUT_BY_KEY.mistake("Both parts of it stand in a right formula, though not together.")
+def room_made_twice(query, key, value, j):
+    """That the others make room is counted twice, by 1 - p and by the output taken away."""
+    weights, output, step = _parts(query, key, value)
+    return np.outer(weights[j] * (1 - weights[j]) * (value[j] - output), step)
+
+
+@OUTPUT_BY_KEY.mistake("The other words make room, as they should.")
+def own_share_left_out(query, key, value, j):
+    """The other weights shrink rightly, but weight j grows by p and not by p (1 - p)."""
+    weights, output, step = _parts(query, key, value)
+    others = output - weights[j] * value[j]
+    return np.outer(weights[j] * (value[j] - others), step)
 
 
 @OUTPUT_BY_KEY.mistake("Every number is right.")
@@ -1697,7 +1774,7 @@ To test your formula, move one number of the key by 0.00001 and see how far the 
             case(np.array([4e3, -4e3]), _LARGE_KEYS, np.array([[1.0], [5.0], [9.0]]), 0),
         ),
         beyond=("powers-too-large",),
-        equal=case(*_ASKED_SQUARE, 2),
+        equal=case(np.array([4e3, -4e3, 0.0]), np.pad(_LARGE_KEYS, ((0, 0), (0, 1))), np.eye(3), 0),
     ),
     hints=(
         "Key j is in a single score, `query @ key[j]` over the root of `d_k`. Go step by step: "
