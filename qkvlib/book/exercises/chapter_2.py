@@ -1636,7 +1636,7 @@ def root_forgotten(query, key, value, j):
     return np.outer(weights[j] * (value[j] - output), query)
 
 
-@OUTPUT_BY_KEY.mistake("Where the key is as wide as its root, at 1, it is right.")
+@OUTPUT_BY_KEY.mistake("A key of width 1 does not show it.")
 def width_for_its_root(query, key, value, j):
     """It is divided by the width of a key; the scores were divided by its root."""
     weights, output, _ = _parts(query, key, value)
