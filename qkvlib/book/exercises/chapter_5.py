@@ -210,7 +210,7 @@ def nothing_read(weights, value, W_O):
     return value @ W_O.reshape(len(value), value.shape[-1], -1)
 
 
-@CONTRIBUTIONS.mistake("Their sum is of the right size for two words to be compared.")
+@CONTRIBUTIONS.mistake("What one head writes is in the right proportion to what another writes.")
 def shares_of_an_average(weights, value, W_O):
     """Each is divided by the number of heads: heads are added, not averaged."""
     return weights @ value @ W_O.reshape(len(value), value.shape[-1], -1) / len(value)
