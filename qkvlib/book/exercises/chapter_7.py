@@ -3,6 +3,7 @@
 import math
 import tracemalloc
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,9 +16,12 @@ from qkvlib.mistakes._catalogue import afterwards, call
 
 
 def _with_more(name):
-    """A subject of the catalogue, to which this chapter adds mistakes of its own."""
+    """A subject of the catalogue, to which this chapter adds mistakes of its own.
+
+    A mistake is shown on a small case of the exercise, not by the law that it breaks.
+    """
     kind = SUBJECTS[name]
-    mistakes = dict(kind.mistakes)
+    mistakes = {each.name: replace(each, law=None) for each in kind.mistakes.values()}
     return Subject(
         kind.name, kind.signature, kind.right, kind.tiers, kind.laws, mistakes, listed=False
     )
@@ -84,8 +88,12 @@ sent = ...""",
                     ),
                     "mask-saves-half": Slip(
                         lambda: 12 * 65536**2 * 4 / 2**30 / 2,
-                        "That is half. A causal mask does not make the array smaller: what is "
-                        "forbidden takes its four bytes too.",
+                        "That is half. A number has four bytes here, and a causal mask does not "
+                        "make the array smaller: what is forbidden takes its bytes too.",
+                    ),
+                    "bytes-for-gib": Slip(
+                        lambda: 12 * 65536**2 * 4,
+                        "These are bytes. How many of them make a GiB?",
                     ),
                     "a-thousand-for-1024": Slip(
                         lambda: 12 * 65536**2 * 4 / 1e9,
@@ -234,6 +242,7 @@ def _part(scores, value):
 
 _LOW, _HIGH = _part([[0]], [[4, 0]]), _part([[math.log(4)]], [[0, 8]])
 _NOTHING = _part([[-np.inf]], [[5, 5]])
+_FAR_BELOW = _part([[-900]], [[4, 0]]), _part([[-901]], [[0, 8]])
 _TWO = _part([[0, 1], [3, 0]], [[1, 0, 2], [0, 1, 0]])
 _OTHER_TWO = _part([[2, -1, 0], [-np.inf, -np.inf, -np.inf]], [[0, 2, 0], [1, 1, 1], [3, 0, 0]])
 
@@ -269,6 +278,7 @@ may be both.""",
             case(_HIGH, _LOW),
             case(_LOW, _NOTHING),
             case(_NOTHING, _NOTHING),
+            case(*_FAR_BELOW),
             case(_TWO, _OTHER_TWO),
         ),
     ),
@@ -473,7 +483,7 @@ Then repair it: given float32 it works in float32 all the way, given float64 in 
 It must still take `size` keys at a time.
 
 `query (n, d_k)`, `key (m, d_k)`, `value (m, d_v)`; all three have the same dtype.
-The check looks at `output.dtype` and at the peak that `tracemalloc` reports.""",
+The check looks at `output.dtype` and at the peak of the memory.""",
     stub=read_in_chunks,
     solution=read_in_chunks_solution,
     checker=Code(
@@ -545,6 +555,16 @@ def queries_not_turned(query, key, value, cache, *, rotate):
     keys, values = cache.append(rotate(key, positions), value)
     mask = np.arange(keys.shape[-2]) <= positions[:, None]
     return qn.scaled_dot_product_attention(query, keys, values, mask=mask)
+
+
+@STEP.mistake("The prompt is read as it should be, and so is every key.")
+def queries_restart(query, key, value, cache, *, rotate):
+    """Keys stand where they should, but queries are counted from 0 in each step."""
+    new = np.arange(query.shape[-2])
+    positions = len(cache) + new
+    keys, values = cache.append(rotate(key, positions), value)
+    mask = np.arange(keys.shape[-2]) <= positions[:, None]
+    return qn.scaled_dot_product_attention(rotate(query, new), keys, values, mask=mask)
 
 
 @STEP.mistake("Token by token it is right.")
@@ -1216,6 +1236,35 @@ def the_first_taken_from_all_sums(logits, *, temperature=1.0, top_k=None, top_p=
     return p / p.sum()
 
 
+@TOKENS.mistake("The chances that are left are the right ones, in another place.")
+def found_in_sorted_order(logits, *, temperature=1.0, top_k=None, top_p=None):
+    """Who stays is found among the sorted tokens, and looked up among the unsorted ones."""
+    p = qn.softmax(logits / temperature)
+    if top_p is None:
+        return token_probabilities_solution(logits, temperature=temperature, top_k=top_k)
+    chances = np.sort(p)[::-1]
+    p = np.where(np.cumsum(chances) - chances < top_p, p, 0)
+    return p / p.sum()
+
+
+@TOKENS.mistake("As many stay as together reach top_p.")
+def summed_from_the_unlikeliest(logits, *, temperature=1.0, top_k=None, top_p=None):
+    """Sorted upwards, the sum begins with the least likely token: these stay."""
+    if top_p is None:
+        return token_probabilities_solution(logits, temperature=temperature, top_k=top_k)
+    p = qn.softmax(logits / temperature)
+    order = np.argsort(p)
+    p[order[np.cumsum(p[order]) - p[order] >= top_p]] = 0
+    return p / p.sum()
+
+
+@TOKENS.mistake("The chances make 1 once more.")
+def softmax_of_what_is_left(logits, *, temperature=1.0, top_k=None, top_p=None):
+    """A second softmax, of chances: what was cut to 0 gets one again, for e to the power 0 is 1."""
+    p = token_probabilities_solution(logits, temperature=temperature, top_k=top_k, top_p=top_p)
+    return p if top_k is None and top_p is None else qn.softmax(p)
+
+
 @TOKENS.mistake("Likely tokens stay, unlikely ones go.")
 def each_token_on_its_own(logits, *, temperature=1.0, top_k=None, top_p=None):
     """Each chance is compared with a limit, by itself. But top_p is what they reach together."""
@@ -1261,7 +1310,7 @@ You may use `qn.softmax`.""",
             case(np.log(_CHANCES), top_k=3),
             case(np.log(_CHANCES), top_p=0.6),
             case(np.log(_CHANCES), top_p=0.4),
-            case(np.log(_CHANCES), temperature=0.5, top_p=0.7),
+            case(np.log(_CHANCES), temperature=0.5, top_p=0.6),
             case(np.array([1000.0, 0.0, 1001.0]), top_k=2),
         ),
     ),
