@@ -12,7 +12,7 @@ from qkvlib.book.exercises._answers import Choice, Design, Items, Numbers, Rule,
 from qkvlib.book.exercises._code import Code, case
 from qkvlib.book.exercises._exercise import Exercise, Option, Question
 from qkvlib.mistakes import SUBJECTS, Subject
-from qkvlib.mistakes._catalogue import afterwards, call
+from qkvlib.mistakes._catalogue import Afterwards, afterwards, call
 
 
 def _with_more(name):
@@ -195,7 +195,7 @@ def merge_solution(one, other):
     return top, total, output_1 * factor_1 + output_2 * factor_2
 
 
-MERGE = _with_more("merge of an online softmax")
+MERGE = replace(_with_more("merge of an online softmax"), laws={})
 
 
 @MERGE.mistake("Where both parts have the same top it is right.")
@@ -360,6 +360,7 @@ _LONG = tuple(
     np.random.default_rng(73).normal(size=shape).astype(np.float32)
     for shape in ((128, 8), (4096, 8), (4096, 4))
 )
+_SHORT = tuple(np.random.default_rng(37).normal(size=shape) for shape in ((3, 2), (7, 2), (7, 4)))
 _LARGE_SCORES = (
     np.array([[1, 0, 0]], dtype=np.float32),
     np.array([[1000001, 0, 0], [1000003, 0, 0], [1000000, 0, 0]], dtype=np.float32),
@@ -377,6 +378,16 @@ def _where_it_widens(function):
         return np.array([output.itemsize, 0])
     wide = qn.scaled_dot_product_attention(*(x.astype(float) for x in _LARGE_SCORES))
     return np.array([output.itemsize, 1 if abs(output[0, 0] - wide[0, 0]) < 1e-6 else 2])
+
+
+def _digits(function):
+    """The probe that asks in 64 bits: bytes of a number of the output, and how it differs.
+
+    0: not at all; 1: behind the first five digits; 2: more
+    """
+    output = np.asarray(function(*deepcopy(_SHORT), 3))
+    off = np.abs(output - qn.scaled_dot_product_attention(*_SHORT)).max()
+    return np.array([output.itemsize, int(off > 1e-12) + int(off > 1e-5)])
 
 
 def _memory(function):
@@ -404,13 +415,12 @@ def holds_half_as_much(function):
     )
 
 
-_SHORT = tuple(np.random.default_rng(37).normal(size=shape) for shape in ((3, 2), (7, 2), (7, 4)))
-
 IN_CHUNKS = Subject(
     name="attention in chunks",
     signature="read_in_chunks(query, key, value, size)",
     right=read_in_chunks_solution,
     tiers=(
+        (_digits,),
         (call(*_SHORT, 3), call(*(x[::-1] for x in _SHORT), 1), call(*_SHORT, 7)),
         (_where_it_widens,),
         (_memory,),
@@ -455,6 +465,13 @@ def always_32_bits(query, key, value, size):
     """Given 64 bits, it answers in 32: half of the digits are lost."""
     query, key, value = (x.astype(np.float32) for x in (query, key, value))
     return read_in_chunks_solution(query, key, value, size)
+
+
+@IN_CHUNKS.mistake("Three decimals show no difference.")
+def fixed_at_32_bits(query, key, value, size):
+    """Given 64 bits, it answers in 64, but only half of the digits are right: some array has 32."""
+    narrow = read_in_chunks_solution(*(x.astype(np.float32) for x in (query, key, value)), size)
+    return narrow.astype(query.dtype)
 
 
 @IN_CHUNKS.mistake("The bits are right, and it is shorter.", law=holds_half_as_much)
@@ -758,7 +775,7 @@ _MODELS = (
     _Model("healthy: it reads nothing, each token is worked on alone", lambda x: np.tanh(2 * x)),
     _Model("it has no mask", _reader(3, _masked(lambda i, j: j >= 0))),
     _Model("its norm runs over the tokens", _reader(4, _BACK, _norm_over_tokens)),
-    _Model("it sets forbidden weights to 0 after the softmax", _reader(5, _masked_afterwards)),
+    _Model("it sets forbidden weights to 0 after the softmax", _reader(55, _masked_afterwards)),
     _Model(
         "its first layer has no mask, its second has",
         _reader(6, _masked(lambda i, j: j >= 0)),
@@ -770,23 +787,24 @@ _MODELS = (
     ),
     _Model(
         "its mask was made for four tokens, and those after them read everything",
-        _reader(9, _masked(lambda i, j: (j <= i) | (i >= 4))),
+        _reader(66, _masked(lambda i, j: (j <= i) | (i >= 4))),
     ),
     _Model(
         "each token also reads the one three places on",
         _reader(11, _masked(lambda i, j: (j <= i) | (j == i + 3))),
     ),
-    _Model("it takes 6 away from forbidden scores", _reader(10, _masked_a_little)),
+    _Model("it takes 6 away from forbidden scores", _reader(21, _masked_a_little)),
 )
 _WORDS_6 = np.random.default_rng(75).normal(size=(6, 4))
 _WORDS_7 = np.random.default_rng(57).normal(size=(7, 4))
 
 
-def _afterwards_alone(leaks):
-    """The probe that looks at the text after the call."""
-    x = _WORDS_6.copy()
-    leaks(_MODELS[0], x)
-    return x
+class _Unchanged(Afterwards):
+    """The probe that asks whether the arguments are what they were, whatever they became."""
+
+    def __call__(self, function):
+        before = afterwards(*self.arguments)(lambda *arguments: None)
+        return np.array_equal(super().__call__(function), before)
 
 
 LEAKS = Subject(
@@ -796,7 +814,7 @@ LEAKS = Subject(
     tiers=(
         tuple(call(model, _WORDS_6) for model in _MODELS),
         tuple(call(model, _WORDS_7) for model in _MODELS),
-        (_afterwards_alone,),
+        (_Unchanged((_MODELS[0], _WORDS_6), {}),),
     ),
     listed=False,
 )
@@ -841,13 +859,13 @@ def later_outputs_watched(model, x):
     return _moved(model, x, _noise, seen=lambda j: slice(j + 1, None), tokens=range(99))
 
 
-@LEAKS.mistake("It finds every leak.")
+@LEAKS.mistake("No leak escapes it.")
 def own_output_counted(model, x):
-    """A token moves its own output, in every model: that is no leak."""
+    """It finds a leak in every model: a token moves its own output, and that is no leak."""
     return _moved(model, x, _noise, seen=lambda j: slice(j + 1))
 
 
-@LEAKS.mistake("It finds every leak.")
+@LEAKS.mistake("No leak escapes it.")
 def changes_pile_up(model, x):
     """The text is changed and never put back: what moves may be owed to an earlier change."""
     before = model(x)
@@ -1222,6 +1240,12 @@ def no_shift(logits, *, temperature=1.0, top_k=None, top_p=None):
     cut = token_probabilities_solution(logits, temperature=temperature, top_k=top_k, top_p=top_p)
     powers = np.where(cut > 0, np.exp(logits / temperature), 0)
     return powers / powers.sum()
+
+
+@TOKENS.mistake("At a temperature of 1 it is right, and the chances always make 1.")
+def temperature_without_effect(logits, *, temperature=1.0, top_k=None, top_p=None):
+    """The temperature changes nothing: dividing chances by it is undone by dividing by their sum."""
+    return token_probabilities_solution(logits, top_k=top_k, top_p=top_p)
 
 
 @TOKENS.mistake("The likeliest token always stays, as it should.")
