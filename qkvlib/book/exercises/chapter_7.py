@@ -1244,7 +1244,7 @@ def no_shift(logits, *, temperature=1.0, top_k=None, top_p=None):
 
 @TOKENS.mistake("At a temperature of 1 it is right, and the chances always make 1.")
 def temperature_without_effect(logits, *, temperature=1.0, top_k=None, top_p=None):
-    """The temperature changes nothing: dividing chances by it is undone by dividing by their sum."""
+    """The temperature changes nothing: chances divided by it are divided by their sum again."""
     return token_probabilities_solution(logits, top_k=top_k, top_p=top_p)
 
 
