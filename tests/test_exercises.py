@@ -104,7 +104,8 @@ def test_the_stub_in_a_cell_of_its_own_is_not_attempted(exercise):
 @every
 def test_the_solution_is_right(exercise):
     verdict = look(exercise, solution_of(exercise))
-    assert verdict.kind == "right", verdict
+    forgiven = getattr(exercise.checker, "beyond", ())
+    assert verdict.kind == "right" or verdict.mistake in forgiven, verdict
 
 
 @every
