@@ -83,7 +83,7 @@ class Code:
         examined = examine(function, self.subject)
         found = self._first_difference(function, answer, exercise)
         forgiven = None if examined.right or found else self._forgiven(function)
-        if forgiven:
+        if forgiven and examined.mistake not in self.beyond:
             examined = examined._replace(mistake=forgiven, only_its_arguments=False)
         if examined.mistake:
             return self._known(exercise, function, examined, found)
