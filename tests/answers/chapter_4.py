@@ -46,10 +46,6 @@ def turned_wholly(x, num_heads):
     return x.reshape(*x.shape[:-1], num_heads, -1).T
 
 
-def one_axis_for_texts_and_heads(x, num_heads):
-    return x.reshape(-1, x.shape[-2], x.shape[-1] // num_heads)
-
-
 def layer_head_by_head(x, W_Q, W_K, W_V, W_O, num_heads):
     out = 0
     for parts in zip(
@@ -356,9 +352,9 @@ OTHERS = {
         (9 * _BACK_45, 2 * _BACK_45.T),
         [(-12 * _BACK_90).tolist(), (-2 * _EYE).tolist()],
         {"W_Q": 30 * _BACK_90, "W_K": _EYE},
-        (7 * _FLIP, 3 * np.array([[-1.0, 0], [0, 1]]).T @ np.array([[1.0, 0], [0, 1]])),
+        (10 * _FLIP, np.diag([2, -2])),
     ],
-    "E4.6": [np.diag([-7, 7]), [[-20, 0], [0, 9]], np.diag([-1e4, 1e4])],
+    "E4.6": [np.diag([-7, 7]), [[-20, 0], [0, 20]], np.diag([-1e4, 1e4])],
     "E4.7": [
         _same(2000, -500),
         (np.eye(5), _blocks(300, -80)),
@@ -384,6 +380,7 @@ OTHERS = {
         [[0, 9, 0, 3], [0, -9, 0, -3]],
         [[0, 1, 0, 10], [1, 0, 0, -10]],
         [[-3, 3, -1, 0], [3, -3, 1, 0]],
+        [[0, 9, 0, 1], [9, 0, 1, 0]],
     ],
     "E4.12": [repeat_by_a_list, repeat_by_broadcasting, repeat_in_torch],
     "E4.13": [wins_by_a_sweep, wins_by_random_queries, wins_by_walking_the_band, wins_in_torch],
@@ -393,7 +390,7 @@ OTHERS = {
 WRONG = {
     "E4.1": {None: [[(12, 15), (3, 7, 5), (3, 7, 7), (7, 6), (6, 7)]]},
     "E4.2": {
-        None: [heads_before_texts, heads_last, turned_wholly, one_axis_for_texts_and_heads],
+        None: [heads_before_texts, heads_last, turned_wholly],
     },
     "E4.3": {None: [layer_with_added_heads, layer_split_by_reshape]},
     "E4.4": {None: [divided_among_heads]},
@@ -412,18 +409,27 @@ WRONG = {
         "off-by-one": [10 * np.array([[-1.0, 1], [1, 1]])],
         "reads-the-one-before": [HEAD_B.W_Q[4:]],
         "reads-itself": [7 * _EYE],
-        "too-soft": [np.diag([-5, 5]), np.diag([-0.1, 0.1])],
+        "too-soft": [np.diag([-5, 5]), np.diag([-20, 9]), np.diag([-0.1, 0.1])],
         None: [0 * _EYE, 7 * _BACK_90, np.diag([-9, 0]), [[1e4, 1], [0, 0]]],
     },
     "E4.7": {
-        "place-not-looked-at": [_same(200, 0), _same(1, 0)],
+        "place-not-looked-at": [_same(200, 0), _same(50, 0)],
         "itself-wins": [_same(200, 60), _same(0, 100)],
         "one-side-only": [_look_back(400, 100 * _BACK_90), _look_back(400, 100 * _BACK_90.T)],
-        "other-letters-win": [_same(-200, 60), _same(0, -60), _same(30, -60), _same(0, 0)],
+        "other-letters-win": [
+            _same(-200, 60),
+            _same(0, -60),
+            _same(30, -60),
+            _same(0, 0),
+            _same(1, 0),
+        ],
         "too-soft": [_same(40, -9), _same(200, -12)],
         None: [(np.eye(5), np.ones((5, 2))), (np.zeros((5, 0)), np.zeros((5, 0)))],
     },
     "E4.8": {
+        "turned-the-wrong-way": [_copy(100, 40, 125, turn=_BACK_45.T)],
+        "reads-itself": [_copy(100, 40, 125, turn=_EYE)],
+        "turned-too-far": [_copy(100, 40, 125, turn=_BACK_90)],
         "place-alone-is-enough": [_copy(100, 40, 0), _copy(100, 40, 80), _copy(100, 0, 50)],
         "vowel-anywhere": [_copy(0, 40, 20), _copy(20, 100, 90), _copy(100, 40, 105)],
         "start-too-strong": [_copy(100, 40, 150), _copy(100, 0, 120), _copy(0, 0, 50)],
@@ -431,8 +437,6 @@ WRONG = {
         "too-soft": [_copy(10, 4, 12.5), _copy(40, 16, 50)],
         None: [
             (np.eye(5), np.ones((5, 2))),
-            _copy(100, 40, 125, turn=_BACK_45.T),
-            _copy(100, 40, 125, turn=_EYE),
         ],
     },
     "E4.9": {
@@ -443,7 +447,7 @@ WRONG = {
             _sorting(-8 * _DIGIT, -50),
         ],
         "goes-back": [_sorting(-8 * _DIGIT, -200, _DIGIT != _WRITTEN)],
-        "leaves-one-out": [_sorting(8 * _DIGIT, -200, _DIGIT > _WRITTEN - 0.5 * (_WRITTEN > 8))],
+        "leaves-one-out": [np.vstack([_sorting(8 * _DIGIT, -200)[:10], [-8 * _DIGIT]])],
         "too-soft": [_sorting(-2 * _DIGIT, -200), _sorting(-0.1 * _DIGIT, -200)],
         None: [],
     },
@@ -462,8 +466,8 @@ WRONG = {
         "upside-down": [[[9, 0, 0, 1], [0, 9, 0, -1]]],
         "or-instead": [[_OR, [1, 8, 0, 1]], [_OR, _AND]],
         "and-instead": [[_AND, [8, 1, 0, 1]]],
-        "too-soft": [[[0, 1, 0, 1], [1, 0, 0, -1]]],
-        None: [[[0, 9, 0, 1], [9, 0, 1, 0]]],
+        "too-soft": [[[0, 0.5, 0, 1], [0.5, 0, 0, -1]]],
+        None: [[[0, 1, 5, 0], [0, 2, 4, 0]]],
     },
     "E4.12": {None: [columns_repeated, first_axis_repeated]},
     "E4.13": {None: [with_eight_directions]},
