@@ -111,8 +111,8 @@ class Code:
             return Verdict(exercise.id, "right, but", says, (), mistake.name)
         says = f"{mistake.says} It is easily missed: {_lower(mistake.looks_right)}"
         law = broken_laws(function, self.subject).get(mistake.law and mistake.law.__name__)
-        case = found[2] if found else ()
-        details = (("A law that it breaks", str(law)),) if law else case
+        details = found[2] if found else ()
+        details += (("A law that it breaks", str(law)),) if law else ()
         return Verdict(exercise.id, "known mistake", says, details, mistake.name)
 
     def _forgiven(self, function):
