@@ -367,6 +367,7 @@ WRONG = {
     },
     "E6.8": {None: [(21, 4, 131040.5), (22, 4, 131041), (21, 6, 131041)]},
     "E6.9": {
+        "infinity-for-large": [lambda n: np.where(at(-2)(n) > 0, np.inf, 0.0)],
         "nothing-left-to-read": [closed],
         "looks-ahead": [at(2), lambda n: at(-2)(n).T],
         "nearest-is-best": [slope, at(0)],

@@ -7,7 +7,16 @@ import numpy as np
 
 import qkvlib.numpy as qn
 from qkvlib.book.configurations import find
-from qkvlib.book.exercises._answers import Choice, Design, Items, Numbers, Rule, Slip, as_array
+from qkvlib.book.exercises._answers import (
+    Choice,
+    Design,
+    Items,
+    Numbers,
+    Rule,
+    Slip,
+    as_array,
+    what,
+)
 from qkvlib.book.exercises._code import Code, case
 from qkvlib.book.exercises._exercise import Exercise, Option, Question
 from qkvlib.diagnostics import key_spread, normalized_entropy, rms, score_std
@@ -38,19 +47,23 @@ def _sizes(name):
             "The width of a head is right, and W_Q is as wide as the model all the same. "
             "Whose numbers lie side by side in W_Q?",
         ),
+        "key-heads-forgotten": (
+            (c.d_k, c.heads * c.d_k, c.heads * c.d_k),
+            "W_K is as wide as W_Q here. How many heads have keys of their own?",
+        ),
         "all-square": (
             (c.d_k, c.d_model, c.d_model),
             "The width of a head is right, and both matrices are square. "
             "Who says that heads side by side are as wide as the model?",
         ),
-        "key-heads-forgotten": (
-            (c.d_k, c.heads * c.d_k, c.heads * c.d_k),
-            "W_K is as wide as W_Q here. How many heads have keys of their own?",
-        ),
         "key-heads-for-heads": (
             (c.d_model // c.kv_heads, c.d_model, c.d_model),
             "The width of the model was shared out among the heads of keys. "
             "Which heads are there more of?",
+        ),
+        "one-head-of-keys": (
+            (c.d_k, c.heads * c.d_k, c.d_k),
+            "W_K has the columns of a single head here. How many heads have keys of their own?",
         ),
         "one-head-alone": (
             (c.d_k, c.d_k, c.d_k),
@@ -88,6 +101,7 @@ A configuration file names the width of the model, the heads, and sometimes more
 
 Where the width of a head is not given, it is the width of the model divided by the heads.
 Where the heads of keys are not given, each head has keys of its own.
+(Files call these four `hidden_size`, `num_attention_heads`, `num_key_value_heads`, `head_dim`.)
 
 For each model: $d_k$, and how many columns $W_Q$ and $W_K$ have, all heads side by side.""",
     stub="""\
@@ -141,7 +155,7 @@ class _Steady(np.random.Generator):
         return self
 
     def __repr__(self):
-        return "one whose every draw lies three quarters of the way up"
+        return "one whose every draw lies three quarters of the way up, as 0.5 does from -1 to 1"
 
     def random(self, size=None, dtype=np.float64, out=None):
         return np.full(() if size is None else size, 0.75)[()]
@@ -172,7 +186,8 @@ Write Xavier's recipe with NumPy alone, without `qkvlib`.
 `xavier_uniform(fan_in, fan_out, *, generator)` gives a float64 array of `fan_in` rows and `fan_out`
 columns. Its numbers lie between `-bound` and `bound`, all equally likely, and their variance is
 $2 / (\\text{rows} + \\text{columns})$.
-What is `bound`? Numbers that are uniform from $-b$ to $b$ have variance $b^2 / 3$.
+Numbers that are uniform from $-b$ to $b$ have variance $b^2 / 3$, so what is `bound`?
+For 2 rows and 4 columns it is 1.
 
 `generator` is a NumPy random generator such as `np.random.default_rng(0)`, and all numbers come
 from it: the same seed gives the same matrix.""",
@@ -301,7 +316,7 @@ is rather grey at the start, and the other rather sharp.
 The width enters squared, so a model five times as wide has a variance 25 times as large.
 
 $1/\\sqrt{1600} = 0.025$ is what 1600 numbers ask for.
-So 0.02 suits a width of 2500, whatever the size of the model that it is copied into.""",
+0.02 suits a width of 2500, and is copied to all others.""",
 )
 
 # ---- E6.4 ----------------------------------------------------------------------------------------
@@ -846,7 +861,7 @@ E6_6 = Exercise(
     "(06_practice/03_clinic_ab.ipynb#a1-a2-a7-three-that-are-too-small)",
     task="""\
 Somebody wants a head that begins without an opinion: at its first step every word reads all words
-alike, exactly $1/n$ each. Then training shall teach it whom to read.
+alike, exactly $1/n$ each. Training should then teach it whom to read.
 
 The code below begins grey. After a week of training it is as grey as on the first day.
 Which line is it? Say to yourself what the gradients of $W_Q$ and $W_K$ are.
@@ -982,7 +997,17 @@ def _patients():
 
 def _opinion(function, head):
     answer = function(*(part.copy() for part in head))
-    return answer.strip().lower() if isinstance(answer, str) else answer
+    return answer.strip().lower() if isinstance(answer, str) else _Other(answer)
+
+
+class _Other:
+    """An answer that is no text."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __repr__(self):
+        return "nothing" if self.answer is None else what(self.answer)
 
 
 _opinions = {}  # of the function that is looked at
@@ -1031,6 +1056,7 @@ multiply the values. All are NumPy arrays. It answers with one of five strings:
 - `"divided"`: the scores were divided too often;
 - `"after the scores"`: scores are as they should be, and the weights are grey even so.
 
+Where two of them fit, name the cause and not its effect.
 Patients come with 16, 64 and 256 words and heads from 16 to 100 wide.
 The grey ones have an entropy above 0.995 of the largest, all others below 0.985.
 You may use `qkvlib.diagnostics`, whose `rms`, `key_spread`, `score_std` and `normalized_entropy`
@@ -1163,7 +1189,7 @@ def _reached(window, layers):
 
 E6_8 = Exercise(
     id="E6.8",
-    title="How far news travel",
+    title="How far news travels",
     grade="warm-up",
     kind="predict",
     minutes=4,
@@ -1217,7 +1243,7 @@ Each layer carries $w - 1$ places: 1 + 4 · 5 = 21 words, and 4 layers, since 3 
 48.
 Mistral's authors name its window times its layers, about 131 thousand; exactly it is 131041.
 
-That news *can* travel so far does not mean that they do. At every stop they are averaged with
+News *can* travel so far; whether it does is another matter. At every stop it is averaged with
 other news.""",
 )
 
@@ -1260,6 +1286,14 @@ def _weights_of(bias):
     with np.errstate(all="ignore"):
         powers = np.exp(masked - masked.max(axis=-1, keepdims=True))
         return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def _infinite(function):
+    for n in _TEXTS:
+        found = np.argwhere(np.isposinf(np.tril(_bias(function, n))))
+        if len(found):
+            return f"n = {n}: infinity in row {found[0][0]}, column {found[0][1]}"
+    return None
 
 
 def _numbers_everywhere(function):
@@ -1346,13 +1380,19 @@ in texts of 24, 96 and 1000 words.
 The number for a distance is the same in all rows and for all lengths.
 The first two words have nothing two places before them, and read what there is.
 
-What lies above the diagonal does not matter. Say, too, why no slope of ALiBi can do this.""",
+What lies above the diagonal does not matter. Say to yourself why no slope of ALiBi can do this.""",
     stub=two_back,
     solution=two_back_solution,
     checker=Design(
         shapes={"two_back": "function"},
         rules=(
             Rule("A square array of numbers is expected.", _square_arrays),
+            Rule(
+                "Infinity is too much: softmax takes the largest number of a row away, and "
+                "infinity minus infinity is not a number.",
+                _infinite,
+                "infinity-for-large",
+            ),
             Rule(
                 "A row in which all keys have minus infinity has no weights. "
                 "What do the first two words read?",
@@ -1466,7 +1506,7 @@ For `x = [[1, 0, 1, 0]]` and `positions = [3]` it is `[[-0.990, 0.141, 1.000, 0.
             case(_ROWS, np.array([7, 3, 40])),
             case(np.random.default_rng(17).normal(size=(5, 8)), np.arange(3, 8)),
         ),
-        equal=case(np.tile(_ROWS[0], (4, 1)), np.array([0, 1, 2, 3])),
+        equal=case(np.tile(_ROWS[0], (4, 1)), np.array([2, 0, 3, 7])),
     ),
     hints=(
         "Begin with `d = 2` and one row: the tip of a clock hand, turned.",
