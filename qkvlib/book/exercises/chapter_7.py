@@ -111,7 +111,7 @@ sent = ...""",
                     ),
                     "only-one-side-grows": Slip(
                         lambda: math.ceil(65504 / 14),
-                        "Query and key both come from $X$, and both grow.",
+                        "Query and key both come from X, and both grow.",
                     ),
                     "scaled-before-the-product": Slip(
                         lambda: math.isqrt(int(65504 * math.sqrt(2) / 14)) + 1,
@@ -683,7 +683,7 @@ It is the place of the first new token, for `rotate`, and it shifts the rows of 
 `qn.causal_mask(new, len(keys))` is that mask too: its last query stands where the last key stands.
 
 Count from the first key instead, and the prompt is still right, for there the cache is empty.
-Then each new token reads the oldest one alone: that is the model that answered *The-----*.
+Then each new token reads the oldest one alone: that is the model that answered `The-----`.
 A test of a step therefore reads one text in several ways: whole, token by token, and in pieces of
 unequal size, since some mistakes show only in pieces of two and more.""",
 )
@@ -1102,8 +1102,8 @@ run_4 = ...""",
                     ),
                     Option(
                         "Its tokens have all become the same.",
-                        "Run 1: with no difference between tokens no change of $W_Q$ changes a "
-                        "weight, while the other matrices learn.",
+                        "Run 1: with no difference between tokens no change of W_Q changes a weight, "
+                        "while the other matrices learn.",
                     ),
                     Option(
                         "Its $W_Q$ and $W_K$ are 0.",
@@ -1123,14 +1123,13 @@ run_4 = ...""",
                     ),
                     Option(
                         "Its queries and keys hardly learn.",
-                        "Compare $W_Q$ with its layer: the share is as in a healthy model, about a "
+                        "Compare W_Q with its layer: the share is as in a healthy model, about a "
                         "twentieth.",
                         "small-for-stuck",
                     ),
                     Option(
                         "Nothing, but that the loss is multiplied by a small number.",
-                        "Run 2: all gradients are small alike, and the tokens differ. The size "
-                        "alone says nothing; AdamW, for one, would hardly notice.",
+                        "Run 2: all gradients are small alike, and the tokens differ.",
                     ),
                 )
             ),
@@ -1187,6 +1186,7 @@ skip, no norm*, with another seed than in the chapter.
 
 A look at the norms alone would have blamed run 2, which is healthy, and run 4, and would have
 let runs 1 and 3 pass.
+(In float16 run 2 would be in danger all the same: that is what loss scaling is for, in section 7.2.)
 Three numbers together tell all four apart: does the gradient shrink from layer to layer, does $W_Q$
 get its share, do the tokens differ?""",
 )
