@@ -1102,8 +1102,8 @@ run_4 = ...""",
                     ),
                     Option(
                         "Its tokens have all become the same.",
-                        "Run 1: with no difference between tokens no change of W_Q changes a weight, "
-                        "while the other matrices learn.",
+                        "Run 1: with no difference between tokens no change of W_Q changes a "
+                        "weight, while the other matrices learn.",
                     ),
                     Option(
                         "Its $W_Q$ and $W_K$ are 0.",
@@ -1186,7 +1186,7 @@ skip, no norm*, with another seed than in the chapter.
 
 A look at the norms alone would have blamed run 2, which is healthy, and run 4, and would have
 let runs 1 and 3 pass.
-(In float16 run 2 would be in danger all the same: that is what loss scaling is for, in section 7.2.)
+(In float16 run 2 would be in danger all the same: for that there is loss scaling, section 7.2.)
 Three numbers together tell all four apart: does the gradient shrink from layer to layer, does $W_Q$
 get its share, do the tokens differ?""",
 )
