@@ -5,6 +5,7 @@ import inspect
 import json
 import math
 import textwrap
+import time
 from collections import Counter
 from copy import deepcopy
 
@@ -401,6 +402,41 @@ def test_an_answer_that_changes_its_input_is_right_but():
     assert "changes" in verdict.says
 
 
+def test_rows_may_come_in_lists_or_tuples_of_whole_numbers():
+    def in_tuples(x, back):
+        rows = find("E1.3").solution(x, back).tolist()
+        return tuple(tuple(int(n) if n == int(n) else n for n in row) for row in rows)
+
+    assert check("E1.3", in_tuples, record=False).kind == "right"
+    assert check("E1.3", lambda x, back: list(in_tuples(x, back)), record=False).kind == "right"
+
+
+def test_what_is_no_number_is_named():
+    for answer, said in [
+        ((0, 0, 2, "two", 0), "got 'two'"),
+        ((0, 0, 2, 1j, 0), "complex"),
+        ((0, 0, 2, [1], 0), "equal rows"),
+        ((0, 0, 2, 10**400, 0), "got 1000"),
+        (map(int, "00200"), "map"),
+    ]:
+        verdict = check("E1.1", answer, record=False)
+        assert verdict.kind == "wrong type"
+        assert said in verdict.says
+    assert check("E1.1", torch.tensor([0, 0, 2, -1, 0], dtype=torch.bfloat16), record=False)
+    assert check("E1.1", list(torch.tensor([0.0, 0, 2, -1, 0], requires_grad=True)), record=False)
+
+
+def test_prints_come_back_after_a_check_that_was_left_behind(monkeypatch, capsys):
+    monkeypatch.setattr("qkvlib.book.exercises.SECONDS", 0.1)
+
+    def sleeping(x, back):
+        time.sleep(1.5)
+
+    assert check("E1.3", sleeping, record=False).kind == "out of time"
+    print("visible")
+    assert capsys.readouterr().out == "visible\n"
+
+
 def test_arguments_may_be_taken_by_other_names_or_by_name_alone():
     solution = find("E1.6").solution
     assert check("E1.6", lambda w, limit=0.05: solution(w, limit), record=False)
@@ -423,7 +459,8 @@ def test_hints_come_one_at_a_time(monkeypatch):
     hints = find("E1.1").hints
     for number, text in enumerate(hints, start=1):
         assert repr(hint("E1.1")) == f"E1.1, hint {number} of {len(hints)}: {text}"
-    assert "that were all hints" in hint("E1.1")
+    assert "those were all the hints" in hint("E1.1")
+    assert "hint 1 of" in hint("E1.1")
 
 
 def test_an_exercise_is_found_by_its_id():

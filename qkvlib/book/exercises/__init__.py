@@ -27,7 +27,7 @@ from qkvlib.book.show import table
 
 __all__ = ["check", "hint", "progress", "find", "chapters"]
 
-SECONDS = 10.0  # for all probes of one answer together
+SECONDS = 5.0  # for all probes of one answer together
 
 _hints_given = {}
 
@@ -39,7 +39,7 @@ def check(id, answer, *, record=True):
     array or tensor; `...` while there is none. record: note the outcome for `progress`
     -> a `Verdict`, which is true if the answer is right
 
-    A function is tried on plain and extreme inputs and is stopped after ten seconds. What it
+    A function is tried on plain and extreme inputs and is stopped after five seconds. What it
     prints is not shown, and the arrays of the reader stay as they are.
 
     Raises ValueError for an id that is none.
@@ -53,15 +53,16 @@ def check(id, answer, *, record=True):
 
 def _look(exercise, answer):
     def look():
-        with _quiet():
+        with np.errstate(all="ignore"):
             return exercise.checker.look(exercise, answer)
 
     try:
-        return limited(look, SECONDS)
+        with _quiet():  # here, since a thread that had to be left behind would never undo it
+            return limited(look, SECONDS)
     except OutOfTime:
         says = f"It did not come to an end within {SECONDS:.0f} seconds. Does a loop ever stop?"
         return Verdict(exercise.id, "out of time", says)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         line = readers_line(error, answer)
         details = (("Your line", line),) if line else ()
         return Verdict(exercise.id, "raised", f"{type(error).__name__}: {error}", details)
@@ -69,12 +70,8 @@ def _look(exercise, answer):
 
 @contextlib.contextmanager
 def _quiet():
-    """Without prints, warnings and NumPy's errors, of which a reader's function may have many."""
-    with (
-        contextlib.redirect_stdout(io.StringIO()),
-        warnings.catch_warnings(action="ignore"),
-        np.errstate(all="ignore"),
-    ):
+    """Without prints and warnings, of which a reader's function may have many."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
         yield
 
 
@@ -86,7 +83,8 @@ def hint(id):
     exercise = find(id)
     given = _hints_given.get(exercise.id, 0)
     if given == len(exercise.hints):
-        return Hint(f"{exercise.id}: that were all hints. The solution is folded below the check.")
+        _hints_given[exercise.id] = 0
+        return Hint(f"{exercise.id}: those were all the hints. The next one is the first again.")
     _hints_given[exercise.id] = given + 1
     return Hint(
         f"{exercise.id}, hint {given + 1} of {len(exercise.hints)}: {exercise.hints[given]}"

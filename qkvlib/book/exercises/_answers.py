@@ -19,32 +19,42 @@ def as_array(answer):
 
     answer: a number, text such as "0.5", nested lists or tuples, an array, a tensor of any device
     """
-    if hasattr(answer, "detach"):
-        answer = answer.detach().cpu()
-    if isinstance(answer, np.ndarray):
-        filled = answer
-    elif isinstance(answer, Mapping | set) or callable(answer):
+    if isinstance(answer, Mapping | set) or callable(answer):
         raise TypeError(f"numbers are expected, got {what(answer)}")
-    else:
-        filled = _filled(answer)
     try:
-        array = np.asarray(filled)
-        if array.dtype.kind not in "biufOU":
-            raise TypeError(f"real numbers are expected, got {array.dtype}")
-        return array.astype(float)
+        array = np.asarray(_plain(answer))
     except ValueError:
-        raise TypeError(
-            f"numbers in equal rows are expected, got {what(answer)}: {_short(answer)}"
-        ) from None
+        got = f"{what(answer)}: {_short(answer)}"
+        raise TypeError(f"numbers in equal rows are expected, got {got}") from None
+    if array.dtype.kind not in "biufOU":
+        raise TypeError(f"real numbers are expected, got {array.dtype}")
+    try:
+        return array.astype(float)
+    except (TypeError, ValueError, OverflowError):
+        first = next(each for each in array.ravel().tolist() if not _is_number(each))
+        raise TypeError(f"numbers are expected, got {_short(first)}") from None
 
 
-def _filled(answer):
+def _plain(answer):
+    """The answer without tensors, and with NaN where something is missing."""
+    if hasattr(answer, "detach"):
+        return answer.detach().cpu().double().numpy()
     if isinstance(answer, list | tuple):
-        return [_filled(each) for each in answer]
+        return [_plain(each) for each in answer]
     return np.nan if is_missing(answer) else answer
 
 
+def _is_number(x):
+    try:
+        float(x)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
 def what(answer):
+    if isinstance(answer, np.ndarray):
+        return f"an array of {answer.dtype}"
     kind = type(answer).__name__
     article = "an" if kind[0] in "aeiou" else "a"
     if isinstance(answer, type):
@@ -313,6 +323,9 @@ def _fit(part, name, shape):
         wanted = tuple("any" if size is None else size for size in shape)
         says = f"{name} must have shape {wanted}".replace("'", "")
         return None, "wrong shape", f"{says}, got {array.shape}."
+    if np.isnan(array).any():
+        where = np.argwhere(np.isnan(array))[0].tolist()
+        return None, "wrong", f"{name}: the number at {where} is missing or NaN."
     if not np.isfinite(array).all():
         return None, "wrong", f"{name} must hold finite numbers, got {_short(part)}."
     return array, None, None
