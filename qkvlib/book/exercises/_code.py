@@ -248,6 +248,7 @@ def readers_line(error, answer):
     code = getattr(called, "__code__", None)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if code and frame.filename == code.co_filename]
+    own = [frame for frame in own if "site-packages" not in frame.filename]
     if not own:
         return ""
     place = f"line {own[-1].lineno} of your cell, in {own[-1].name}"
