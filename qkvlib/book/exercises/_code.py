@@ -48,7 +48,8 @@ class Code:
     small to large, with unequal sizes; the first that fails is shown. beyond: the names of mistakes
     that the exercise forgives, with a word: "right, but". equal: a case where all sizes are equal,
     to tell a function that works only there. large: a case on which a right function takes a while,
-    to tell a slow one.
+    to tell a slow one. laws: whether to show a law that is broken; not where the laws speak of a
+    whole that the function is a part of.
     """
 
     subject: str | Subject
@@ -56,6 +57,7 @@ class Code:
     beyond: tuple = ()
     equal: Case | None = None
     large: Case | None = None
+    laws: bool = True
 
     @property
     def kind(self):
@@ -110,7 +112,7 @@ class Code:
             says = f"It does what this exercise asks. In other work, mind: {mistake.says}"
             return Verdict(exercise.id, "right, but", says, (), mistake.name)
         says = f"{mistake.says} It is easily missed: {_lower(mistake.looks_right)}"
-        law = broken_laws(function, self.subject).get(mistake.law and mistake.law.__name__)
+        law = self._broken(function).get(mistake.law and mistake.law.__name__)
         details = found[2] if found else ()
         details += (("A law that it breaks", str(law)),) if law else ()
         return Verdict(exercise.id, "known mistake", says, details, mistake.name)
@@ -148,9 +150,12 @@ class Code:
         except Exception:
             return True
 
+    def _broken(self, function):
+        return broken_laws(function, self.subject) if self.laws else {}
+
     def _law(self, function):
         """The first law that is broken, in words."""
-        for name, law in broken_laws(function, self.subject).items():
+        for name, law in self._broken(function).items():
             if name != "an_answer_to_everything":
                 return (("A law that it breaks", str(law)),)
         return ()
