@@ -81,12 +81,6 @@ def layer_with_added_heads(x, W_Q, W_K, W_V, W_O, num_heads):
     return qn.scaled_dot_product_attention(q, k, v).sum(0) @ W_O
 
 
-def layer_split_by_reshape(x, W_Q, W_K, W_V, W_O, num_heads):
-    q, k, v = ((x @ W).reshape(num_heads, len(x), -1) for W in (W_Q, W_K, W_V))
-    heads = qn.scaled_dot_product_attention(q, k, v)
-    return heads.swapaxes(0, 1).reshape(len(x), -1) @ W_O
-
-
 def repeat_by_a_list(x, repeats):
     return np.take(x, [i // repeats for i in range(x.shape[-3] * repeats)], axis=-3)
 
@@ -392,7 +386,7 @@ WRONG = {
     "E4.2": {
         None: [heads_before_texts, heads_last, turned_wholly],
     },
-    "E4.3": {None: [layer_with_added_heads, layer_split_by_reshape]},
+    "E4.3": {None: [layer_with_added_heads]},
     "E4.4": {None: [divided_among_heads]},
     "E4.5": {
         "turned-the-wrong-way": [(10 * _BACK_90.T, 2 * _EYE), (2 * _EYE, 10 * _BACK_90)],

@@ -309,6 +309,15 @@ def no_swap_on_either_side(heads):
     return MISTAKES["merge-without-transpose"].function(heads)
 
 
+@_of_layer(
+    "Merging is right now.",
+    split=MISTAKES["split-without-transpose"].function,
+)
+def swap_only_at_the_end(heads):
+    """Merging swaps, and splitting does not any more: a head gets a run of words. Both need it."""
+    return qn.merge_heads(heads)
+
+
 @_of_layer("There is a swap, and the shape is right.")
 def words_swapped_with_columns(heads):
     """The swap exchanges the words with a head's columns; a row must hold one word of all heads."""
