@@ -26,6 +26,7 @@ TWINS = ("numpy", "torch")
 # What these would notice the quicker tests notice too, and a mutant that lives runs them all.
 SLOW = [f"tests/test_{name}.py" for name in ("claims", "example", "experiments", "mistakes")]
 SLOW += [f"tests/test_{name}.py" for name in ("diagnostics", "pretrained", "plots", "smollm2")]
+SLOW += [f"tests/test_{name}.py" for name in ("exercises", "limit", "new_exercise")]
 NOTICED = {"killed", "timeout", "segfault", "suspicious"}
 # torch.compile cannot look through what mutmut puts in, and it adds methods to classes.
 CHOSEN = "not compile and not trace and not twins_take_the_same_parameters"
