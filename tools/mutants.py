@@ -83,7 +83,8 @@ def copy_to(project, names):
     texts[Path("pyproject.toml")] += config(names, {name.split("/")[0] for name in wanted})
     for old in [path for path in project.rglob("*") if path.is_file()]:
         name = old.relative_to(project)
-        if name.parts[0] != "mutants" and name not in texts:
+        copied = name.relative_to("mutants") if name.parts[0] == "mutants" else name
+        if copied not in texts and (copied == name or copied.parts[0] == "tests"):
             old.unlink()
     for name, text in texts.items():
         new = project / name
