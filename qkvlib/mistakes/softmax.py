@@ -102,7 +102,7 @@ def exponentials_as_they_are(scores, axis=-1):
     variant_of="empty-rows-are-nan",
 )
 def rows_of_minus_infinity_are_nan(scores, axis=-1):
-    """A row that may choose nothing gets -inf less -inf."""
+    """A row that may choose nothing becomes NaN: 0 by 0, or -inf less -inf."""
     exponentials = np.exp(scores - scores.max(axis=axis, keepdims=True))
     return exponentials / exponentials.sum(axis=axis, keepdims=True)
 

@@ -404,7 +404,6 @@ dtype: positive, and with the sum 1 along `axis`.
             case(np.array([[0.0, 0.0], [-np.inf, -np.inf]])),
             case(_TABLE.astype(np.float32)),
         ),
-        equal=case(np.array([[0.0, 1.0], [3.0, 0.0]])),
     ),
     hints=(
         "Try it on an array `(2, 3)`, along both axes, and look at the sums.",
