@@ -110,6 +110,13 @@ def divided_by_d_k(query, key, value, *, mask=None):
     return read(softmax(forbid(scores, mask)), value)
 
 
+@ATTENTION.mistake("It reads like a root: `scores / d_k ** 1 / 2`, or `scores * d_k ** -1 / 2`.")
+def divided_by_twice_d_k(query, key, value, *, mask=None):
+    """The scores are divided by 2 d_k: in `d_k ** 1 / 2` the power comes first, then the half."""
+    scores = attention_scores(query, key, scale=0.5 / query.shape[-1])
+    return read(softmax(forbid(scores, mask)), value)
+
+
 @ATTENTION.mistake(
     "The root is there, the rows sum to 1, and the largest weight is where it was.",
     reported="esceptico/perceiver-io#9",
@@ -377,6 +384,19 @@ def a_billion_for_infinity(query, key, value, *, mask=None):
     """-1e9 for -inf: a query that may attend to nothing reads the average of what is forbidden."""
     scores = attention_scores(query, key)
     return read(softmax(scores if mask is None else np.where(mask, scores, -1e9)), value)
+
+
+@ATTENTION.mistake(
+    "Next to allowed scores a forbidden one is nothing, and there is no NaN anywhere.",
+    law=laws.empty_rows_are_zero,
+    variant_of="a-billion-for-infinity",
+)
+def a_billion_added(query, key, value, *, mask=None):
+    """-1e9 is added to forbidden scores: where all are forbidden, they keep their differences."""
+    scores = attention_scores(query, key)
+    if mask is not None:
+        scores = scores + np.where(mask, 0, -1e9).astype(scores.dtype)
+    return read(softmax(scores), value)
 
 
 # ---- the values ----------------------------------------------------------------------------------

@@ -151,7 +151,12 @@ class Code:
             return True
 
     def _broken(self, function):
-        return broken_laws(function, self.subject) if self.laws else {}
+        """The broken laws worth showing: none that only a forgiven mistake breaks."""
+        if not self.laws:
+            return {}
+        forgiven = {self.kind.mistakes[name].law for name in self.beyond}
+        spared = {law.__name__ for law in forgiven if law}
+        return {n: law for n, law in broken_laws(function, self.subject).items() if n not in spared}
 
     def _law(self, function):
         """The first law that is broken, in words."""
