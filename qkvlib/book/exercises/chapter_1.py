@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import qkvlib.numpy as qn
 from qkvlib.book.example import COORDINATES, WORDS, X
 from qkvlib.book.exercises._answers import Choice, Design, Numbers, Rule, Slip
 from qkvlib.book.exercises._code import Code, case
@@ -15,6 +16,24 @@ from qkvlib.mistakes._catalogue import afterwards, call
 def emma_row_solution():
     content = X[:, :4]
     return content @ content[2]
+
+
+def _row_of(word):
+    return X[:, :4] @ X[WORDS.index(word), :4]
+
+
+def _one_sign_turned(word):
+    row = _row_of("Emma")
+    return np.where([each == word for each in WORDS], -row, row)
+
+
+def _with(word, score):
+    return np.where([each == word for each in WORDS], score, _row_of("Emma"))
+
+
+def _cosines():
+    lengths = np.linalg.norm(X[:, :4], axis=1)
+    return _row_of("Emma") / lengths / lengths[2]
 
 
 E1_1 = Exercise(
@@ -45,9 +64,44 @@ Use pencil and paper, not the computer.""",
                 lambda: abs(X[:, :4]) @ abs(X[2, :4]),
                 "A minus is lost: where signs differ, a product takes away from the score.",
             ),
+            "minus-lost-with-he": Slip(
+                lambda: _one_sign_turned("he"),
+                'One sign is off, that of the score with "he". What is -1 times 1?',
+            ),
+            "minus-lost-with-paul": Slip(
+                lambda: _with("Paul", abs(X[0, :4]) @ abs(X[2, :4])),
+                "One score is off, that with Paul: their `name` agrees, and their `he/she` does "
+                "not. What does each of the two add?",
+            ),
+            "minus-times-minus": Slip(
+                lambda: _with("Emma", 0),
+                "Emma's score with herself is not 0: she is like herself. What is -1 times -1?",
+            ),
             "row-of-another-word": Slip(
-                lambda: X[:, :4] @ X[0, :4],
+                lambda: _row_of("Paul"),
                 "This is the row of Paul. Which word asks here?",
+            ),
+            "row-of-he": Slip(
+                lambda: _row_of("he"),
+                'This is the row of "he", as the chapter has it. Which word asks here?',
+            ),
+            "weights-for-scores": Slip(
+                lambda: qn.softmax(_row_of("Emma")),
+                "These are Emma's weights, after softmax. The scores come before them.",
+            ),
+            "divided-by-lengths": Slip(
+                _cosines,
+                "These are cosines: each score is divided by the lengths of the two rows. "
+                "Rule 3 only adds up products.",
+            ),
+            "equal-numbers-counted": Slip(
+                lambda: (X[:, :4] == X[2, :4]).sum(axis=1),
+                "This counts the places where the two rows agree. A place where one of them is 0 "
+                "should count for nothing.",
+            ),
+            "name-alone": Slip(
+                lambda: X[:, 0] * X[2, 0],
+                "Only `name` is counted. Emma has another number that is not 0.",
             ),
             "products-not-added": Slip(
                 lambda: X[2, [0, 1, 2, 3, 3]],
@@ -66,13 +120,13 @@ Emma is `name` 1 and `he/she` -1, so her score with a word is the word's `name` 
 With Paul the two cancel, and the score is 0: a name like her, of another kind.
 Against "he" it is even -1, below the two verbs, which have nothing to do with her at all.
 
-If you had -0.7 for "he" or 0.7 for *told*, you compared the seats too.""",
+If you had -0.3 for "he" and 0.7 for *told*, you compared the seats too.""",
 )
 
 # ---- E1.2 ----------------------------------------------------------------------------------------
 
 
-def equal_scores_solution():
+def low_scores_solution():
     return "c"
 
 
@@ -85,10 +139,10 @@ E1_2 = Exercise(
     objective="say why a low score does not skip a word",
     section="[Is anything skipped?](01_essence.ipynb#is-anything-skipped)",
     task="""\
-A word has the score -10 with each of the five words, itself included.
+A word has the score -10 with each of four words, and -9 with the fifth.
 Which weights does it give them?""",
-    stub='equal_scores = ...  # a letter, as in "a"',
-    solution=equal_scores_solution,
+    stub='low_scores = ...  # a letter, as in "a"',
+    solution=low_scores_solution,
     checker=Choice(
         options=(
             Option(
@@ -97,28 +151,30 @@ Which weights does it give them?""",
                 "low-score-means-skip",
             ),
             Option(
-                "All are about 0.00005, the power of $e$ with -10.",
-                "That is each number before it is divided by their sum.",
+                "About 0.00005 for each of the four, and 0.0001 for the fifth.",
+                "These are the powers of e. Do they make 1 together?",
                 "not-normalised",
             ),
             Option(
-                "Each is 1/5.",
-                "Only differences of scores count, and here there are none.",
+                "About 0.15 for each of the four, and 0.40 for the fifth.",
+                "One step in the score is a factor of 2.718 in the weight, at -10 as anywhere.",
             ),
             Option(
-                "There are none: softmax needs a positive score somewhere.",
-                "A power of e is positive whatever the score, so softmax can always divide.",
-                "needs-positive-scores",
+                "About 0.20 for each: beside scores as low as -10, one step hardly counts.",
+                "How far a score lies from 0 does not matter, only how far from the others. "
+                "Which factor is one step?",
+                "step-counts-by-its-share",
             ),
         )
     ),
     hints=(
-        "Which two steps make weights of scores? Do the first one on a single score.",
-        "All five powers of $e$ are the same number. What is its share of the five?",
+        "What happens to the weights if you add 10 to all five scores?",
+        "Nothing happens to them. So the scores may as well be 0, 0, 0, 0 and 1.",
+        "Then four powers of $e$ are 1 and the fifth is 2.718. What is the share of each?",
     ),
     explanation="""\
-All five powers of $e$ are equal, so each is a fifth of their sum, however small they are.
-With 10 in place of -10 the weights are the same.
+With 10 added the scores are 0, 0, 0, 0 and 1, and the weights are the same.
+The powers of $e$ are 1, 1, 1, 1 and 2.718, in sum 6.718: weights of 0.149 and 0.405.
 A score says nothing by itself; what counts is how far it lies above or below the others.""",
 )
 
@@ -164,12 +220,85 @@ def wraps_around(x, back):
     return np.array([np.mean([x[t - k] for k in range(1, back + 1)], 0) for t in range(len(x))])
 
 
-@WINDOW_READER.mistake("With one column more it has the right shape.")
+@WINDOW_READER.mistake("With back = 1 it is right.", variant_of="wraps-around")
+def wraps_around_after_the_first_row(x, back):
+    """Row 0 is zero, but row 1 takes words from the end: an index below 0 counts from behind."""
+    read = np.zeros(x.shape)
+    for t in range(1, len(x)):
+        for k in range(1, back + 1):
+            read[t] += x[t - k] / back
+    return read
+
+
+@WINDOW_READER.mistake("It divides by the right number.", variant_of="wraps-around")
+def wraps_around_and_divides_rightly(x, back):
+    """At the start it adds words from the end: an index below 0 counts from behind."""
+    read = np.zeros(x.shape)
+    for t in range(1, len(x)):
+        read[t] = sum(x[t - k] for k in range(1, back + 1)) / min(t, back)
+    return read
+
+
+@WINDOW_READER.mistake("From row `back` on it is right.")
+def empty_slice(x, back):
+    """Near the start the slice begins below 0, which counts from the end: nothing is in it."""
+    read = np.zeros(x.shape)
+    for t in range(1, len(x)):
+        read[t] = x[t - back : t].mean(axis=0)
+    return read
+
+
+@WINDOW_READER.mistake("From row `back` on it is right.", variant_of="empty-slice")
+def empty_slice_in_row_0_too(x, back):
+    """Near the start the slice is empty, in row 0 too, and the mean of nothing is no number."""
+    return np.array([x[t - back : t].mean(axis=0) for t in range(len(x))])
+
+
+@WINDOW_READER.mistake("No nan anywhere, and row 0 is zero.", variant_of="empty-slice")
+def empty_slice_added_up(x, back):
+    """Near the start the slice begins below 0 and is empty, and the sum of nothing is 0."""
+    return np.array([x[t - back : t].sum(axis=0) / back for t in range(len(x))])
+
+
+@WINDOW_READER.mistake("From row `back` on it is right.")
+def only_whole_windows(x, back):
+    """A row with fewer than `back` words before it reads nothing, and not those that are there."""
+    read = np.zeros(x.shape)
+    for t in range(back, len(x)):
+        read[t] = x[t - back : t].mean(axis=0)
+    return read
+
+
+@WINDOW_READER.mistake("From row 1 on it is right.")
+def mean_of_nothing(x, back):
+    """Row 0 has nothing before it, and the mean of nothing is no number."""
+    return np.array([x[max(0, t - back) : t].mean(axis=0) for t in range(len(x))])
+
+
+@WINDOW_READER.mistake("From row 1 on it is right, and row 0 looks better than zeros.")
+def first_reads_itself(x, back):
+    """The first row is the word itself, and it should be zero: nothing stands before it."""
+    read = x.copy()
+    for t in range(1, len(x)):
+        read[t] = x[max(0, t - back) : t].mean(axis=0)
+    return read
+
+
+@WINDOW_READER.mistake("With back = 1, or as many words as columns, nothing is raised.")
 def mean_over_the_coordinates(x, back):
     """The mean is taken along a word's own numbers, not over the words."""
     read = np.zeros(x.shape)
     for t in range(1, len(x)):
-        read[t] = x[max(0, t - back) : t].mean(axis=-1).mean()
+        read[t] = x[max(0, t - back) : t].mean(axis=1)
+    return read
+
+
+@WINDOW_READER.mistake("With one column it is right.", variant_of="mean-over-the-coordinates")
+def one_mean_of_all(x, back):
+    """Without an axis the mean is one number for all columns together."""
+    read = np.zeros(x.shape)
+    for t in range(1, len(x)):
+        read[t] = x[max(0, t - back) : t].mean()
     return read
 
 
@@ -177,6 +306,30 @@ def mean_over_the_coordinates(x, back):
 def includes_itself(x, back):
     """The word itself is in its window: the slice ends one too late."""
     return np.array([x[max(0, t - back) : t + 1].mean(axis=0) for t in range(len(x))])
+
+
+@WINDOW_READER.mistake("Row 0 is zero, as it should be.", variant_of="includes-itself")
+def includes_itself_after_the_first_row(x, back):
+    """Row 0 is zero, but from row 1 on the word itself is in its window."""
+    read = np.zeros(x.shape)
+    for t in range(1, len(x)):
+        read[t] = x[max(0, t - back) : t + 1].mean(axis=0)
+    return read
+
+
+@WINDOW_READER.mistake("It is an average of `back` words.", variant_of="includes-itself")
+def ends_with_itself(x, back):
+    """The window has the right length, but ends with the word itself, not with the one before."""
+    return np.array([x[max(0, t + 1 - back) : t + 1].mean(axis=0) for t in range(len(x))])
+
+
+@WINDOW_READER.mistake("It is an average of `back` words.", variant_of="includes-itself")
+def ends_with_itself_after_the_first_row(x, back):
+    """Row 0 is zero, but each window after it ends with the word itself, not the one before."""
+    read = np.zeros(x.shape)
+    for t in range(1, len(x)):
+        read[t] = x[max(0, t + 1 - back) : t + 1].mean(axis=0)
+    return read
 
 
 @WINDOW_READER.mistake("From row `back` on it is right.")
@@ -187,10 +340,33 @@ def divided_by_the_whole_window(x, back):
 
 
 @WINDOW_READER.mistake("With back = 1 it is right.")
+def added_up_alone(x, back):
+    """The rows are added up and never divided by their number."""
+    return np.array([x[max(0, t - back) : t].sum(axis=0) for t in range(len(x))])
+
+
+@WINDOW_READER.mistake("With back = 1 it is right.")
 def only_the_farthest(x, back):
     """It reads the one word that is `back` places away, and not the average of those between."""
     read = np.zeros(x.shape)
     read[back:] = x[:-back] if back < len(x) else 0
+    return read
+
+
+@WINDOW_READER.mistake("With back = 1 it is right.")
+def only_the_nearest(x, back):
+    """It reads the one word just before, however large `back` is."""
+    read = np.zeros(x.shape)
+    read[1:] = x[:-1]
+    return read
+
+
+@WINDOW_READER.mistake("The first rows are right.")
+def everything_before(x, back):
+    """It reads all words before, however small `back` is."""
+    read = np.zeros(x.shape)
+    for t in range(1, len(x)):
+        read[t] = x[:t].mean(axis=0)
     return read
 
 
@@ -219,7 +395,8 @@ Rules 1 and 2 in one: each word reads the words just before it, all alike.
 Near the start there are fewer, and it is the average of those.
 The first word has nothing before it, and its row is zero.
 
-For `x = [[2, 0], [4, 6], [0, 3]]` and `back = 2` the rows are `[0, 0]`, `[2, 0]` and `[3, 3]`.""",
+For `x = np.array([[2.0, 0.0], [4.0, 6.0], [0.0, 3.0]])` and `back = 2` the rows are `[0, 0]`,
+`[2, 0]` and `[3, 3]`.""",
     stub=window_reader,
     solution=window_reader_solution,
     checker=Code(
@@ -242,10 +419,13 @@ For `x = [[2, 0], [4, 6], [0, 3]]` and `back = 2` the rows are `[0, 0]`, `[2, 0]
         "words, which is axis 0.",
     ),
     explanation="""\
-A slice that begins at `t - back` begins below 0 for the first words, and Python counts that from
-the end: no error, but words from the end of the sentence leak into the start.
+Near the start `t - back` is below 0, and Python counts that from the end.
+A single index such as `x[t - 1]` then takes a word from the end of the sentence, and nothing is
+raised.
+A slice takes none: `x[-1:1]` begins behind its own end and is empty.
+Its mean is `nan`, and its sum 0.
 That is why the first rows are the ones to look at.
-`mean` of the slice divides by the number of words that are really there.
+`mean` of the right slice divides by the number of words that are really there.
 
 The same as weights: row `t` of a matrix `(n, n)` holds one over their number in the columns of
 those words and 0 elsewhere, and `weights @ x` reads them all at once.
@@ -271,16 +451,17 @@ def blend_solution(scores, values):
 
 _SCORES = np.array([2.0, 0.0, -1.0, 0.5])
 _VALUES = np.array([[1.0, 0.0], [0.0, 4.0], [2.0, 2.0], [-3.0, 1.0]])
+_ONE_AHEAD = np.array([0.0, 0.0, 0.0, 1000.0])
 
 BLEND = Subject(
     name="blend",
     signature="blend(scores, values)",
     right=blend_solution,
     tiers=(
-        (call(_SCORES, _VALUES), call(_SCORES[:3], _VALUES[:3]), call(_SCORES[:2], _VALUES[:2])),
+        (call(_SCORES, _VALUES), call(_SCORES[:3], _VALUES[:3]), call(_SCORES[:2], _VALUES[1:3])),
         (call(_SCORES - 50, _VALUES),),
-        (call(_SCORES.astype(int), _VALUES.astype(int)),),
         (call(_SCORES + 1000, _VALUES), call(_SCORES - 1000, _VALUES)),
+        (call(_ONE_AHEAD, _VALUES), call(_ONE_AHEAD[:2] + _ONE_AHEAD[2:], _VALUES[:2])),
         (afterwards(_SCORES, _VALUES),),
     ),
     listed=False,
@@ -291,6 +472,18 @@ BLEND = Subject(
 def not_normalised(scores, values):
     """The powers of e are used as they are: nothing makes them 1 in sum."""
     return np.exp(scores) @ values
+
+
+@BLEND.mistake("No power is larger than 1, whatever the scores.", variant_of="not-normalised")
+def shifted_and_not_normalised(scores, values):
+    """The largest score is taken away, but nothing makes the powers 1 in sum."""
+    return np.exp(scores - scores.max()) @ values
+
+
+@BLEND.mistake("The largest score has the largest say.")
+def scores_for_weights(scores, values):
+    """The scores themselves serve as weights: they may be negative, and do not make 1."""
+    return scores @ values
 
 
 @BLEND.mistake("The weights make 1, and for positive scores they are all positive.")
@@ -306,13 +499,37 @@ def no_shift(scores, values):
     return powers / powers.sum() @ values
 
 
+@BLEND.mistake("If the largest score is 0 it is right.")
+def shifted_in_the_powers_alone(scores, values):
+    """The largest score is taken away in the powers, but not in the sum they are divided by."""
+    return np.exp(scores - scores.max()) / np.exp(scores).sum() @ values
+
+
+@BLEND.mistake("With all scores at 1000 it is right, and at -1000 too.")
+def shifted_by_the_mean(scores, values):
+    """The mean is taken away, and one score far above it is still too large for `np.exp`."""
+    powers = np.exp(scores - scores.mean())
+    return powers / powers.sum() @ values
+
+
+@BLEND.mistake("With all scores at 1000 it is right, and at -1000 too.")
+def shifted_by_the_smallest(scores, values):
+    """The smallest score is taken away: then 0 is the least, and the largest is still too large."""
+    powers = np.exp(scores - scores.min())
+    return powers / powers.sum() @ values
+
+
+@BLEND.mistake("No power is too large, and the weights make 1.")
+def divided_by_the_largest(scores, values):
+    """The scores are divided by the largest one, which changes their differences."""
+    powers = np.exp(scores / scores.max())
+    return powers / powers.sum() @ values
+
+
 @BLEND.mistake("What comes back is right.")
 def scores_changed_in_place(scores, values):
     """`-=` writes into the caller's scores."""
-    if scores.dtype.kind == "f":
-        scores -= scores.max()
-    else:
-        scores = scores - scores.max()
+    scores -= scores.max()
     powers = np.exp(scores)
     return powers / powers.sum() @ values
 
@@ -322,6 +539,33 @@ def values_not_added_up(scores, values):
     """Each value is multiplied by its weight, and the products are never added up."""
     powers = np.exp(scores - scores.max())
     return (powers / powers.sum())[:, None] * values
+
+
+@BLEND.mistake("They are positive and make 1.")
+def weights_alone(scores, values):
+    """It gives back the weights, and has not read with them."""
+    powers = np.exp(scores - scores.max())
+    return powers / powers.sum()
+
+
+@BLEND.mistake("With as many words as columns nothing is raised.")
+def values_before_weights(scores, values):
+    """`values @ weights` adds up along a word's own numbers, not over the words."""
+    powers = np.exp(scores - scores.max())
+    return values @ (powers / powers.sum())
+
+
+@BLEND.mistake("With as many words as columns it has the right shape.")
+def added_up_along_the_coordinates(scores, values):
+    """The products are added up along each word's own numbers, not over the words."""
+    powers = np.exp(scores - scores.max())
+    return ((powers / powers.sum())[:, None] * values).sum(axis=1)
+
+
+@BLEND.mistake("For equal scores it is right.")
+def all_alike(scores, values):
+    """It is the plain average of the values: the scores have no say."""
+    return values.mean(axis=0)
 
 
 @BLEND.mistake("It answers with one of the values, so it looks decided.")
@@ -345,8 +589,9 @@ Write attention for a single reading word, with NumPy and without `qkvlib`.
 `(n, d)`. It gives their average `(d,)`, with weights that are positive and make 1: the softmax of
 the scores.
 
-Two equal scores and the values `[1, 0]` and `[3, 4]` give `[2, 2]`.
-Your function will be asked with scores of 1000 too.""",
+For two equal scores, `np.array([0.0, 0.0])`, and the values `np.array([[1.0, 0.0], [3.0, 4.0]])` it
+gives `[2, 2]`.
+Your function will be asked with scores of 1000 and of -1000 too.""",
     stub=blend,
     solution=blend_solution,
     checker=Code(
@@ -354,11 +599,13 @@ Your function will be asked with scores of 1000 too.""",
         cases=(
             case(np.array([0.0, 0.0]), np.array([[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]])),
             case(np.array([0.0, 1.0]), np.array([[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]])),
-            case(np.array([0, 1]), np.array([[1, 0, 2], [3, 4, 0]])),
+            case(np.array([1000.0, 1001.0]), np.array([[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]])),
+            case(np.array([-1000.0, -1001.0]), np.array([[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]])),
             case(np.array([0.0, 1000.0]), np.array([[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]])),
             case(_SCORES, _VALUES),
+            case(_ONE_AHEAD, _VALUES),
         ),
-        equal=case(_SCORES[:2], _VALUES[:2]),
+        equal=case(_SCORES[:2], _VALUES[1:3]),
     ),
     hints=(
         "Three steps: powers of e, divided by their sum, and then the average.",
@@ -400,34 +647,39 @@ Which token does "he" read most, and what follows from that?""",
     checker=Choice(
         options=(
             Option(
-                "Paul, with 0.39: the head has understood the sentence.",
-                "0.39 is what Paul gets. Another token gets more: add up what the names leave.",
+                "Paul, with 0.39: the head has found out who won, and so it has understood the "
+                "sentence.",
+                "0.39 is what Paul gets. Look at the last column of the table.",
                 "the-name-must-be-loudest",
             ),
             Option(
-                "`[CLS]`: a head must spend its whole weight, and parks what it has no use for.",
-                "Among the words it reads Paul most, but the largest part of the row lies on a "
+                "`[CLS]`, with 0.42: the weights must make 1, and a head parks there what it has "
+                "no use for.",
+                "Of the words it reads Paul most, but the largest part of the row lies on a "
                 "token that stands for no word.",
             ),
             Option(
-                "`[CLS]`: the start of the text is what the sentence is about.",
-                "`[CLS]` stands for no word. Weight on it tells of what the head did not find.",
+                "`[CLS]`, with 0.42: the sentence begins there, and it is what the sentence is "
+                "about.",
+                '`[CLS]` stands for no word. Look at "they", which finds no name: is its weight '
+                "on `[CLS]` smaller or larger?",
                 "parked-weight-is-meaning",
             ),
             Option(
-                "Emma, for she is read by Paul's row.",
-                "That goes down a column. The row of the reader says what it reads.",
-                "row-and-column-confused",
+                "Emma, with 0.43: she is the name that stands nearest, and the nearest name wins.",
+                "0.43 is in the table, but another pronoun reads there.",
+                "row-of-another-word",
             ),
         )
     ),
     hints=(
-        "Rows read, columns are read. Which row do you need?",
+        "Each row of the table belongs to one reader. Which row do you need?",
         "Paul and Emma get 0.47 together. Where is the rest?",
     ),
     explanation="""\
-The row of "he" makes 1, and the two names have less than half of it.
-`[CLS]` holds a large part: the row must make 1 even where a head finds little.
+The row of "he" makes 1, and the two names have less than half of it, 0.47.
+`[CLS]` holds 0.42: the row must make 1 even where a head finds little, and "they", which finds
+least, has the most there.
 What a head reads most is not what it is about, and what it reads is not yet what a model uses.""",
 )
 
@@ -446,13 +698,19 @@ def skipping_weights_solution(weights, least=0.05):
 
 _WEIGHTS = np.array([[0.6, 0.02, 0.03, 0.35], [0.25, 0.25, 0.25, 0.25], [0.04, 0.9, 0.05, 0.01]])
 _BATCH = np.stack([_WEIGHTS, _WEIGHTS[::-1]])
+_SQUARE = np.array([[0.97, 0.03], [0.6, 0.4]])
 
 SKIPPING_WEIGHTS = Subject(
     name="skipping weights",
     signature="skipping_weights(weights, least=0.05)",
     right=skipping_weights_solution,
     tiers=(
-        (call(_WEIGHTS), call(_WEIGHTS[:2], least=0.1), call(_BATCH)),
+        (
+            call(_WEIGHTS),
+            call(_WEIGHTS[1:], least=0.1),
+            call(_BATCH),
+            call(_SQUARE),
+        ),
         (call(_WEIGHTS[0]),),
         (afterwards(_WEIGHTS),),
     ),
@@ -470,8 +728,21 @@ def rows_not_one(weights, least=0.05):
 def divided_by_the_sum_of_columns(weights, least=0.05):
     """The sum runs over the readers, down each column, not over what one of them reads."""
     kept = np.where(weights < least, 0, weights)
-    total = kept.sum(axis=-2 if kept.ndim > 1 else -1, keepdims=True)
-    return kept / np.where(total == 0, 1, total)
+    return kept / kept.sum(axis=-2 if kept.ndim > 1 else -1, keepdims=True)
+
+
+@SKIPPING_WEIGHTS.mistake("A single row is right.", variant_of="divided-by-the-sum-of-columns")
+def divided_by_the_sum_of_the_first_axis(weights, least=0.05):
+    """The sum runs along axis 0. That is the rows only if `weights` has one axis."""
+    kept = np.where(weights < least, 0, weights)
+    return kept / kept.sum(axis=0)
+
+
+@SKIPPING_WEIGHTS.mistake("With as many words as readers nothing is raised.")
+def divided_without_the_kept_axis(weights, least=0.05):
+    """The sums have lost their last axis, so each column is divided by the sum of another row."""
+    kept = np.where(weights < least, 0, weights)
+    return kept / kept.sum(axis=-1)
 
 
 @SKIPPING_WEIGHTS.mistake("All numbers together make 1.")
@@ -487,6 +758,50 @@ def softmax_of_weights(weights, least=0.05):
     kept = np.where(weights < least, 0, weights)
     powers = np.exp(kept)
     return powers / powers.sum(axis=-1, keepdims=True)
+
+
+@SKIPPING_WEIGHTS.mistake("Rows make 1, and what is cut is 0.")
+def softmax_of_what_is_left(weights, least=0.05):
+    """A second softmax, over the weights that are left: their ratios change, to nearly flat."""
+    powers = np.where(weights < least, 0, np.exp(weights))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+@SKIPPING_WEIGHTS.mistake("As long as nobody asks for another limit it is right.")
+def least_ignored(weights, least=0.05):
+    """The limit is 0.05, whatever `least` is."""
+    kept = np.where(weights < 0.05, 0, weights)
+    return kept / kept.sum(axis=-1, keepdims=True)
+
+
+@SKIPPING_WEIGHTS.mistake("Rows make 1, and the ratios stay.")
+def cuts_the_limit_too(weights, least=0.05):
+    """A weight of exactly `least` is cut as well, and it is not below `least`."""
+    kept = np.where(weights <= least, 0, weights)
+    return kept / kept.sum(axis=-1, keepdims=True)
+
+
+@SKIPPING_WEIGHTS.mistake("The ratios stay, and the largest weight is a round 1.")
+def divided_by_the_largest_of_the_row(weights, least=0.05):
+    """Each row is divided by its largest weight: that one is 1 alone, and the row more."""
+    kept = np.where(weights < least, 0, weights)
+    return kept / kept.max(axis=-1, keepdims=True)
+
+
+@SKIPPING_WEIGHTS.mistake("Rows make 1, and what is cut is 0.")
+def the_rest_in_equal_parts(weights, least=0.05):
+    """What was cut is shared in equal parts by those that are left, and their ratios change."""
+    kept = np.where(weights < least, 0, weights)
+    left = weights >= least
+    rest = 1 - kept.sum(axis=-1, keepdims=True)
+    return kept + left * rest / left.sum(axis=-1, keepdims=True)
+
+
+@SKIPPING_WEIGHTS.mistake("Rows make 1.")
+def the_rest_to_all(weights, least=0.05):
+    """What was cut is shared by all words, and those that were cut are not 0 any more."""
+    kept = np.where(weights < least, 0, weights)
+    return kept + (1 - kept.sum(axis=-1, keepdims=True)) / weights.shape[-1]
 
 
 @SKIPPING_WEIGHTS.mistake("Rows make 1.")
@@ -511,14 +826,19 @@ The code below does that, and afterwards everything the model reads is a little 
 
 Say to yourself what is broken. Then repair it: what is cut stays 0, the weights that are left keep
 their ratios, and each row along the last axis makes 1 again.
-`weights` may have any number of axes, and no row has only weights below `least`.""",
+`weights` may have any number of axes, and no row has only weights below `least`.
+
+For `weights = np.array([0.72, 0.18, 0.04, 0.06])` that is `[0.75, 0.1875, 0, 0.0625]`.""",
     stub=skipping_weights,
     solution=skipping_weights_solution,
     checker=Code(
         SKIPPING_WEIGHTS,
         cases=(
             case(np.array([0.97, 0.03])),
+            case(_SQUARE),
             case(np.array([[0.97, 0.03, 0.0], [0.5, 0.25, 0.25]])),
+            case(np.array([0.75, 0.2, 0.05, 0.0])),
+            case(np.array([0.75, 0.2, 0.05, 0.0]), least=0.1),
             case(_WEIGHTS),
             case(_BATCH, least=0.1),
         ),
@@ -564,20 +884,62 @@ def _other_row(change):
     return f"row {change[0]:g} is the row of he" if change[0] == 3 else None
 
 
-def _emma_ahead(change):
+def _word_that_he_scores(change):
+    row = int(change[0])
+    if row in (0, 2):
+        return None
+    return f"row {row} is the row of {WORDS[row]}"
+
+
+def _column_that_counts(change):
+    column = int(change[1])
+    if X[3, column] != 0:
+        return None
+    return f'column {column} is {COORDINATES[column]}, where "he" has 0'
+
+
+def _another_value(change):
+    row, column, value = change
+    old = X[int(row), int(column)]
+    if value != old:
+        return None
+    return f"{COORDINATES[int(column)]} of {WORDS[int(row)]} was {old:g} before"
+
+
+def _scores(change):
     content = _changed(change)
     scores = content @ content[3]
-    if scores[2] > scores[0] + 0.5:
-        return None
-    return f"he scores {scores[0]:g} with Paul and {scores[2]:g} with Emma"
+    return scores[0], scores[2]
+
+
+def _in_words(change):
+    paul, emma = _scores(change)
+    return f"he scores {paul:g} with Paul and {emma:g} with Emma; before it was 1 and -1"
+
+
+def _right_way(change):
+    paul, emma = _scores(change)
+    return _in_words(change) if emma - paul < -2 else None
+
+
+def _not_behind(change):
+    paul, emma = _scores(change)
+    return _in_words(change) if emma - paul < -_EQUAL else None
 
 
 def _no_tie(change):
-    content = _changed(change)
-    scores = content @ content[3]
-    if 0 <= scores[2] - scores[0] <= 0.5:
-        return f"he scores {scores[0]:g} with Paul and {scores[2]:g} with Emma: too close"
-    return None
+    paul, emma = _scores(change)
+    return _in_words(change) if abs(emma - paul) <= _EQUAL else None
+
+
+def _far_enough(change):
+    paul, emma = _scores(change)
+    if emma - paul >= 0.6 - _EQUAL:
+        return None
+    return f"Emma is ahead by {emma - paul:g}; at least 0.6 is asked"
+
+
+_EQUAL = 1e-9
 
 
 E1_7 = Exercise(
@@ -593,8 +955,8 @@ In rule 3 "he" scores Paul above Emma.
 Change **one** number, in the row of another word than "he", so that it scores Emma at least 0.6
 above Paul.
 
-Give the row (0 to 4, in the order *{" ".join(WORDS)}*), the column (0 to 3, in the order
-{", ".join(COORDINATES[:4])}) and the new value, as in `(4, 3, 0.5)`.""",
+Give three numbers: the row (0 to 4, in the order *{" ".join(WORDS)}*), the column (0 to 3, in the
+order {", ".join(COORDINATES[:4])}) and the new value, as in `(4, 3, 0.5)`.""",
     stub="one_number = (..., ..., ...)  # row, column, value",
     solution=one_number_solution,
     checker=Design(
@@ -606,8 +968,25 @@ Give the row (0 to 4, in the order *{" ".join(WORDS)}*), the column (0 to 3, in 
                 _other_row,
                 "pronoun-changed",
             ),
-            Rule("Emma does not win clearly: make the distance larger.", _no_tie, "only-a-tie"),
-            Rule("Paul still scores more than Emma.", _emma_ahead),
+            Rule(
+                'This is neither Paul nor Emma. What "he" scores with these two stays as it was.',
+                _word_that_he_scores,
+                "another-word-changed",
+            ),
+            Rule(
+                '"He" has 0 in this column, so every product there is 0, whatever you put in.',
+                _column_that_counts,
+                "column-that-he-does-not-use",
+            ),
+            Rule("This number stands there already.", _another_value),
+            Rule(
+                "Now Paul is farther ahead than before. The number goes the other way.",
+                _right_way,
+                "wrong-way",
+            ),
+            Rule("It goes the right way, but Paul still scores more than Emma.", _not_behind),
+            Rule("Emma has only drawn level with Paul.", _no_tie, "only-a-tie"),
+            Rule("Emma is ahead, but not far enough.", _far_enough),
         ),
     ),
     hints=(
@@ -635,16 +1014,16 @@ QUIZ = (
         "What does attention hand to a word?",
         (
             Option(
-                "The word that matches best.",
+                "What the word holds that matches best, and nothing of the others.",
                 "That is a lookup. Attention takes something of every word, much of some.",
                 "hard-lookup",
             ),
             Option(
-                "An average of what all words hold, with weights from comparing.",
+                "An average of what all words hold, weighted by how they match.",
                 "Weights that are positive and make 1, and a sum over all words.",
             ),
             Option(
-                "The sum of all scores.",
+                "The sum of its scores: the larger it is, the more the word has found.",
                 "Scores only decide the weights. What is added up is what the words hold.",
                 "scores-are-the-output",
             ),
@@ -671,16 +1050,16 @@ QUIZ = (
         "tell about the order?",
         (
             Option(
-                "What a word reads first.",
+                "Which word comes first, because a reader begins there.",
                 "A word reads all words at once; there is no first.",
                 "reads-from-left-to-right",
             ),
             Option(
-                "Nothing: the weights move along with the words.",
+                "Nothing: the weights only move along with the words.",
                 "Shuffle the rows, and the outputs are the same ones, shuffled.",
             ),
             Option(
-                "Which words are neighbours.",
+                "Which words are neighbours, because they read each other more.",
                 "Nothing in the content says where a word stands.",
                 "neighbours-are-known",
             ),
@@ -690,53 +1069,63 @@ QUIZ = (
         "A score of -3 gives a weight that is ...",
         (
             Option(
-                "negative.",
+                "negative: the word is taken away from the average.",
                 "A power of $e$ is never negative.",
                 "negative-score-negative-weight",
             ),
-            Option("zero.", "Small, perhaps; but nobody is skipped.", "low-score-means-skip"),
             Option(
-                "positive, and how large depends on the other scores.",
-                "If all others are -9, it is nearly 1.",
+                "zero: a word that does not match is left out.",
+                "Small, perhaps; but nobody is skipped.",
+                "low-score-means-skip",
             ),
+            Option(
+                "not there, unless another score of the row is positive.",
+                "A power of $e$ is positive whatever the score, so softmax can always divide.",
+                "needs-positive-scores",
+            ),
+            Option("positive, and it may be nearly 1.", "As if all others are -9."),
         ),
     ),
     Question(
-        "Before training, what does a head of random numbers read?",
+        "From *Who decides what is right?*, near the end: what does a head of random numbers read, "
+        "before any training?",
         (
             Option(
-                "Roughly everything alike.",
-                "In the chapter each of 12 tokens got about 1/12. Training decides what is right.",
+                "All tokens roughly alike.",
+                "In the chapter the mirrored token got about 1/12, its share among 12. "
+                "Training decides what is right.",
             ),
             Option(
-                "The important words.",
+                "The important words, only less clearly than after training.",
                 "Important for what? Only a task and its training say so.",
                 "attention-knows-what-matters",
             ),
             Option(
-                "Only itself.",
-                "Its own row does not stand out: query and key are made by different matrices.",
+                "Itself, for nothing is more like a token than the token.",
+                "That was rule 3, which compares a row with itself. Here random numbers stand "
+                "between, and nothing makes a token match itself best.",
                 "diagonal-before-training",
             ),
         ),
     ),
     Question(
-        "A head of a real model gives 0.39 to the right name in one sentence. What has been shown?",
+        "From *One sentence proves little*, near the end: a head of a real model gives 0.39 to the "
+        "right name in one sentence. What has been shown?",
         (
             Option(
-                "The head resolves pronouns.",
+                "That this head resolves pronouns, which is what it was trained for.",
                 "One sentence, chosen together with the head. In 900 it was right in 766, and in "
                 "one kind of four no better than a coin.",
                 "one-sentence-proves",
             ),
             Option(
-                "That the model uses this name.",
+                "That the model uses this name when it says who won.",
                 "A weight shows what is read, not what is made of it.",
                 "weights-are-explanations",
             ),
             Option(
-                "That it reads this name in this sentence; for more one must count.",
-                "And compare with a coin, and with the other heads.",
+                "That it reads this name here, and no more.",
+                "For more one must count, and compare with a coin and with the other heads.",
             ),
         ),
     ),
