@@ -562,6 +562,19 @@ def added_up_along_the_coordinates(scores, values):
     return ((powers / powers.sum())[:, None] * values).sum(axis=1)
 
 
+@BLEND.mistake("For equal scores it is right.", variant_of="not-normalised")
+def divided_by_their_number(scores, values):
+    """The powers are divided by how many they are, and not by their sum."""
+    return np.exp(scores - scores.max()) / len(scores) @ values
+
+
+@BLEND.mistake("No power is too large, and scores of usual size are left alone.")
+def cut_off(scores, values):
+    """Scores that are too large are cut off, and then those above the limit are all alike."""
+    powers = np.exp(np.clip(scores, -700, 700))
+    return powers / powers.sum() @ values
+
+
 @BLEND.mistake("For equal scores it is right.")
 def all_alike(scores, values):
     """It is the plain average of the values: the scores have no say."""
@@ -724,6 +737,20 @@ def rows_not_one(weights, least=0.05):
     return np.where(weights < least, 0, weights)
 
 
+@SKIPPING_WEIGHTS.mistake("Each row meets its own sum, and ratios stay.")
+def multiplied_by_the_sum(weights, least=0.05):
+    """The row is multiplied by its own sum: what was too small becomes smaller still."""
+    kept = np.where(weights < least, 0, weights)
+    return kept * kept.sum(axis=-1, keepdims=True)
+
+
+@SKIPPING_WEIGHTS.mistake("What is left makes 1.")
+def what_is_cut_is_gone(weights, least=0.05):
+    """The words that are cut have no place any more: they should have the weight 0 in theirs."""
+    kept = weights[weights >= least]
+    return kept / kept.sum()
+
+
 @SKIPPING_WEIGHTS.mistake("There is a division by a sum, as in softmax.")
 def divided_by_the_sum_of_columns(weights, least=0.05):
     """The sum runs over the readers, down each column, not over what one of them reads."""
@@ -828,7 +855,8 @@ Say to yourself what is broken. Then repair it: what is cut stays 0, the weights
 their ratios, and each row along the last axis makes 1 again.
 `weights` may have any number of axes, and no row has only weights below `least`.
 
-For `weights = np.array([0.72, 0.18, 0.04, 0.06])` that is `[0.75, 0.1875, 0, 0.0625]`.""",
+For `weights = np.array([0.72, 0.18, 0.04, 0.06])` the result is
+`[0.75, 0.1875, 0, 0.0625]`.""",
     stub=skipping_weights,
     solution=skipping_weights_solution,
     checker=Code(
