@@ -178,3 +178,26 @@ def sum_over_the_queries(weights, grad_weights):
 def not_times_the_weights(weights, grad_weights):
     """The centred gradients are not multiplied by the weights."""
     return grad_weights - (weights * grad_weights).sum(axis=-1, keepdims=True)
+
+
+@SOFTMAX_GRADIENT.mistake("On a single row it is right.", law=laws.gradients_of_scores_sum_to_zero)
+def one_sum_for_all_rows(weights, grad_weights):
+    """One sum is taken over the whole table; each row has its own."""
+    return weights * (grad_weights - (weights * grad_weights).sum())
+
+
+@SOFTMAX_GRADIENT.mistake(
+    "Something is taken away, and all is multiplied by the weights.",
+    law=laws.gradients_of_scores_sum_to_zero,
+)
+def plain_sum_taken_away(weights, grad_weights):
+    """The gradients are summed as they are, not weighted by what the row reads."""
+    return weights * (grad_weights - grad_weights.sum(axis=-1, keepdims=True))
+
+
+@SOFTMAX_GRADIENT.mistake(
+    "Where a weight is larger, more comes back.", law=laws.gradients_of_scores_sum_to_zero
+)
+def nothing_taken_away(weights, grad_weights):
+    """A weight that rises is taken to cost the others nothing."""
+    return weights * grad_weights

@@ -378,7 +378,7 @@ WRONG = {
         None: [
             lambda p, g: p * g - g * (p * g).sum(axis=-1, keepdims=True),
             lambda p, g: p * (g - g.mean(axis=-1, keepdims=True)),
-            lambda p, g: p * g,
+            lambda p, g: p * ((p * g).sum(axis=-1, keepdims=True) - g),
         ]
     },
     "E3.10": {

@@ -146,6 +146,10 @@ Two decimals are near enough.""",
                 lambda: _weights(_CALM_KEY @ _LOUD_HE / np.sqrt(2)),
                 "This is the row of the chapter, where the query is (2, 1).",
             ),
+            "louder-query-and-no-scale": Slip(
+                lambda: _weights(_CALM_KEY @ _LOUD_HE),
+                "This is a row of the chapter, of the query (2, 1) and without a division.",
+            ),
             "powers-of-ten": Slip(
                 lambda: _weights(_CALM[3] / np.sqrt(2), 10),
                 "These are powers of 10. Take the other key of the calculator, the one with e.",
@@ -250,14 +254,14 @@ What is the weight of Paul
 - `raised`: when 7 is added to each of the five scaled scores;
 - `heavier`: when $W_V$ is doubled?
 
-Each time the rest stays as it is. Three decimals; a pocket calculator helps.""",
+Each time the rest stays as it is. Two decimals are enough; a pocket calculator helps.""",
     stub="doubled = ...\nraised = ...\nheavier = ...",
     solution=what_moves_solution,
     checker=Items(
         {
             "doubled": Numbers(
                 right=lambda: _paul(2 * _HE),
-                tolerance=0.003,
+                tolerance=0.0055,
                 slips={
                     "linear-in-the-scores": Slip(
                         lambda: 2 * _paul(_HE),
@@ -296,7 +300,7 @@ Each time the rest stays as it is. Three decimals; a pocket calculator helps."""
             ),
             "raised": Numbers(
                 right=lambda: _paul(_HE),
-                tolerance=0.003,
+                tolerance=0.0055,
                 slips={
                     "only-one-score-raised": Slip(
                         lambda: _weights(_HE / 2**0.5 + 7 * _ONLY_PAUL)[0],
@@ -318,7 +322,7 @@ Each time the rest stays as it is. Three decimals; a pocket calculator helps."""
             ),
             "heavier": Numbers(
                 right=lambda: _paul(_HE),
-                tolerance=0.003,
+                tolerance=0.0055,
                 slips={
                     "values-move-the-weights": Slip(
                         lambda: _paul(2 * _HE),
@@ -971,6 +975,21 @@ def average_of_all_that_is_closed(query, key, value, lengths):
     return qn.softmax(scores) @ value
 
 
+@READ_BATCH.mistake("Next to a score that counts, what is closed is as good as gone.")
+def a_billion_added(query, key, value, lengths):
+    """-1e9 is added: where all is closed, all scores sink alike, and the row reads everything."""
+    causal, words = _masks(key.shape[1], lengths)
+    scores = qn.attention_scores(query, key) + np.where(causal & words, 0, -1e9)
+    return qn.softmax(scores) @ value
+
+
+@READ_BATCH.mistake("Both masks are right, and every row of a word sums to 1.")
+def _no_scale(query, key, value, lengths):
+    """The scores are not divided by sqrt(d_k)."""
+    causal, words = _masks(key.shape[1], lengths)
+    return qn.scaled_dot_product_attention(query, key, value, mask=causal & words, scale=1.0)
+
+
 @READ_BATCH.mistake("Rows that may read nothing are 0, without any care.")
 def closed_after_the_softmax(query, key, value, lengths):
     """Weights are set to 0 after the softmax, whose sum has counted what is forbidden."""
@@ -998,6 +1017,11 @@ _SMALL_BATCH = (
     np.zeros((1, 2, 1)),
     np.zeros((1, 2, 1)),
     np.array([[[8.0, 4.0], [2.0, 6.0]]]),
+)
+_WIDE_BATCH = (
+    np.array([[[0.0, 0, 0, 0], [2, 0, 0, 0]]]),
+    np.array([[[1.0, 0, 0, 0], [0, 0, 0, 0]]]),
+    _SMALL_BATCH[2],
 )
 _TWO_TEXTS = (
     np.zeros((2, 3, 1)),
@@ -1035,6 +1059,7 @@ You may use what you wrote before, or `qkvlib`.""",
         cases=(
             case(*_SMALL_BATCH, np.array([2])),
             case(*_SMALL_BATCH, np.array([1])),
+            case(*_WIDE_BATCH, np.array([2])),
             case(*_TWO_TEXTS, np.array([3, 2])),
             case(*_TWO_TEXTS, np.array([0, 1])),
             case(*_BATCH_OF_3, _LENGTHS_OF_3),
@@ -1519,6 +1544,12 @@ def scaled_by_the_width_of_the_values(x, W_Q, W_K, W_V):
 def divided_by_d_k(x, W_Q, W_K, W_V):
     """The scores are divided by d_k itself: the root is lost."""
     return _scaled_by(W_K.shape[1] ** -1.0, x, W_Q, W_K, W_V)
+
+
+@LECTURE_HEAD.mistake("It is the width of a key at last, and it reads like a root.")
+def divided_by_twice_d_k(x, W_Q, W_K, W_V):
+    """In `d_k ** -1 / 2` the power comes first: the scores are divided by d_k, and then by 2."""
+    return _scaled_by(0.5 / W_K.shape[1], x, W_Q, W_K, W_V)
 
 
 @LECTURE_HEAD.mistake("It is the root of the width of a key at last.")
