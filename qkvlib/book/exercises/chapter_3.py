@@ -1592,15 +1592,15 @@ E3_12 = Exercise(
     objective="find a wrong divisor in code that trains well",
     section="[The formula](03_computation.ipynb#31-the-formula)",
     task="""\
-This head stands in the code of a lecture that many people have typed off.
+This head stands in the code of a lecture that many people have copied.
 It trains, and the texts it writes are fine.
 But somebody compares its maps with those of the formula: all of them are too flat.
 
 Find the line and repair it. `x` is `(n, d_model)`; a head's own matrices are narrower, `W_Q` and
 `W_K` `(d_model, d_k)` and `W_V` `(d_model, d_v)`.
 
-After the repair, `x = [[1, 0, 0, 0], [2, 0, 0, 0]]` with `W_Q = W_K = [[1], [0], [0], [0]]` has the
-scores 1, 2 and 2, 4.""",
+After the repair, `x = [[1, 0, 0, 0], [2, 0, 0, 0]]` with `W_Q = W_K = [[1], [0], [0], [0]]` has,
+before the mask, the scores 1, 2 and 2, 4.""",
     stub=lecture_head,
     solution=lecture_head_solution,
     checker=Code(
