@@ -366,6 +366,51 @@ def test_what_works_only_for_equal_sizes_is_told_so():
     assert "Where all sizes are equal it is right" in verdict.says
 
 
+def test_what_fails_without_an_argument_or_with_a_batch_is_not_told_of_its_axes():
+    def always_with_a_bias(x, W, b=None):
+        return x @ W + b
+
+    def without_a_batch(weights, grad_weights):
+        rows = [np.diag(p) @ g - p * (p @ g) for p, g in zip(weights, grad_weights)]
+        return np.reshape(rows, weights.shape)
+
+    for id, function in (("E2.3", always_with_a_bias), ("E3.8", without_a_batch)):
+        verdict = check(id, function, record=False)
+        assert verdict.kind == "raised"
+        assert "axis" not in verdict.says
+
+
+def test_laws_see_arrays_where_a_function_returns_tensors():
+    def a_fresh_layer(x, W, b=None):
+        return torch.nn.Linear(*W.shape, bias=b is not None)(torch.tensor(x).float())
+
+    verdict = check("E2.3", a_fresh_layer, record=False)
+    assert verdict.kind in ("wrong", "wrong dtype")
+    assert "got Tensor" not in repr(verdict)
+
+
+def test_numbers_that_look_alike_are_shown_with_more_digits():
+    solution = find("E1.4").solution
+    verdict = check("E1.4", lambda *given: solution(*given) * (1 + 1e-6), record=False)
+    shown = dict(verdict.details)
+    assert shown["Expected"] != shown["Got"]
+
+
+def test_shares_in_rounded_percent_are_named():
+    verdict = check("E3.1", [55.8, 6.7, 3.3, 27.5, 6.7], record=False)
+    assert verdict.mistake == "in-percent"
+
+
+def test_a_design_that_is_half_done_is_told_what_is_missing():
+    verdict = check("E3.11", (np.tri(8), ..., ...), record=False)
+    assert verdict.kind == "not attempted"
+    assert "missing: prefixed, packed" in verdict.says
+
+
+def test_several_right_answers_come_with_their_names():
+    assert "raw: You have 144. divided: You" in check("E3.7", (144, 2.25), record=False).says
+
+
 def test_what_fails_on_extreme_input_alone_is_not_told_of_its_axes():
     def plain(scores, values):
         powers = np.exp(scores.clip(-700, 700))

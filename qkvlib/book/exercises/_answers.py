@@ -63,19 +63,20 @@ def what(answer):
 
 
 def _short(answer, most=60):
-    text = repr(answer)
+    text = " ".join(repr(answer).split())
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def shown(x, name=""):
-    """An array as a reader sees it after its name: three decimals, and no negative zero."""
+def shown(x, name="", digits=3):
+    """An array as a reader sees it after its name: so many decimals, and no negative zero."""
     x = np.asarray(x)
     if x.dtype.kind == "f":
-        x = np.round(x.astype(float), 3) + 0.0
+        x = np.round(x.astype(float), digits) + 0.0
     if x.size > 60:
         return f"an array of shape {x.shape}"
     before = f"{name} = " if name else ""
-    return np.array2string(x, separator=", ", suppress_small=True, threshold=100, prefix=before)
+    style = {"separator": ", ", "suppress_small": True, "threshold": 100, "prefix": before}
+    return np.array2string(x, precision=max(8, digits), **style)
 
 
 # ---- numbers -------------------------------------------------------------------------------------
@@ -130,10 +131,14 @@ class Numbers:
     def _compared(self, exercise, got, right):
         if self._same(got, right):
             return Verdict(exercise.id, "right", f"You have {_in_words(got)}.")
-        for name, slip in self.slips.items():
-            values = np.asarray(slip.values(), float)
-            if values.shape == got.shape and self._same(got, values):
-                return Verdict(exercise.id, "known mistake", slip.says, mistake=name)
+        slips = {name: np.asarray(slip.values(), float) for name, slip in self.slips.items()}
+        shares = np.abs(right).max(initial=0) <= 1
+        for rounder in (False, True) if shares else (False,):
+            for name, values in slips.items():
+                size = _size(values) if rounder else 1
+                if values.shape == got.shape and self._same(got, values, size):
+                    says = self.slips[name].says
+                    return Verdict(exercise.id, "known mistake", says, mistake=name)
         off = np.flatnonzero(~self._near(got, right))
         if right.size == 1:
             return Verdict(exercise.id, "wrong", "It is another number.")
@@ -144,12 +149,19 @@ class Numbers:
         says += f" The first that is not: {first}." + (" Some are missing." if missing else "")
         return Verdict(exercise.id, "wrong", says)
 
-    def _near(self, got, values):
+    def _near(self, got, values, size=1):
+        """Whether each number is near enough. size: of the numbers, where larger may be rounder."""
+        within = max(self.tolerance, min(self.tolerance, 0.005) * size)
         with np.errstate(invalid="ignore"):
-            return (np.abs(got - values) <= self.tolerance) | (got == values)
+            return (np.abs(got - values) <= within) | (got == values)
 
-    def _same(self, got, values):
-        return bool(self._near(got, values).all())
+    def _same(self, got, values, size=1):
+        return bool(self._near(got, values, size).all())
+
+
+def _size(values):
+    """That of the largest finite number, 1 at least: percent come with fewer decimals."""
+    return max(1, np.abs(values[np.isfinite(values)]).max(initial=0))
 
 
 def _in_words(x):
@@ -227,7 +239,8 @@ class Items:
                 kind = "wrong" if verdict.kind == "not attempted" else verdict.kind
                 says = f"{count} {name}: {verdict.says}"
                 return Verdict(exercise.id, kind, says, verdict.details, verdict.mistake)
-        return Verdict(exercise.id, "right", " ".join(v.says for v in verdicts.values()))
+        says = " ".join(f"{name}: {verdict.says}" for name, verdict in verdicts.items())
+        return Verdict(exercise.id, "right", says)
 
     def _by_name(self, answer):
         """The answers by their names, or what is the matter with them."""
@@ -266,11 +279,13 @@ class Design:
     """Matrices, numbers or functions of the reader's own making that must obey rules.
 
     rules: of the class `Rule`; the first that is broken gives the verdict. shapes: by the name of
-    each part its shape, with None for any size, or "function" for a part that is one.
+    each part its shape, with None for any size, or "function" for a part that is one. finite:
+    whether infinite numbers are refused before the rules see them.
     """
 
     shapes: Mapping
     rules: tuple
+    finite: bool = True
 
     def mistakes(self):
         return tuple(dict.fromkeys(rule.mistake for rule in self.rules if rule.mistake))
@@ -278,8 +293,13 @@ class Design:
     def look(self, exercise, answer):
         names = ", ".join(self.shapes)
         parts = (answer,) if len(self.shapes) == 1 else answer
-        if is_missing(answer) or (isinstance(parts, tuple | list) and any(map(is_missing, parts))):
+        listed = isinstance(parts, tuple | list)
+        if is_missing(answer) or (listed and all(map(is_missing, parts))):
             return Verdict(exercise.id, "not attempted", f"Hand over {names}.")
+        if listed and any(map(is_missing, parts)):
+            rest = [name for name, part in zip(self.shapes, parts) if is_missing(part)]
+            says = f"Still missing: {', '.join(rest)}. All of it is looked at together: {names}."
+            return Verdict(exercise.id, "not attempted", says)
         if not isinstance(parts, tuple | list | Mapping) or len(parts) != len(self.shapes):
             says = f"{len(self.shapes)} things are expected: {names}; got {what(answer)}."
             return Verdict(exercise.id, "wrong type", says)
@@ -287,7 +307,7 @@ class Design:
             parts = [parts.get(name) for name in self.shapes]
         fit = []
         for part, (name, shape) in zip(parts, self.shapes.items()):
-            found, kind, says = _fit(part, name, shape)
+            found, kind, says = _fit(part, name, shape, self.finite)
             if says:
                 return Verdict(exercise.id, kind, says)
             fit.append(found)
@@ -305,7 +325,7 @@ class Design:
         return Verdict(exercise.id, "right", "It does all that it should.")
 
 
-def _fit(part, name, shape):
+def _fit(part, name, shape, finite=True):
     """The part as its rules take it, or what kind of verdict it gets and why."""
     if shape == "function":
         if callable(part) and not isinstance(part, type):
@@ -326,7 +346,7 @@ def _fit(part, name, shape):
     if np.isnan(array).any():
         where = np.argwhere(np.isnan(array))[0].tolist()
         return None, "wrong", f"{name}: the number at {where} is missing or NaN."
-    if not np.isfinite(array).all():
+    if finite and not np.isfinite(array).all():
         return None, "wrong", f"{name} must hold finite numbers, got {_short(part)}."
     return array, None, None
 
