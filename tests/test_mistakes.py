@@ -364,10 +364,16 @@ def in_one_line(scores, axis=-1):
     return np.exp(scores) / np.maximum(np.exp(scores).sum(axis=axis, keepdims=True), 1e-300)
 
 
-@written_differently("softmax", "rows-of-minus-infinity-are-nan")
+@written_differently("softmax", "powers-over-their-sum")
 def the_textbook_softmax(scores, axis=-1):
-    """With an overflow too."""
     return np.exp(scores) / np.exp(scores).sum(axis=axis, keepdims=True)
+
+
+@written_differently("softmax", "rows-of-minus-infinity-are-nan")
+def softmax_by_logarithms(scores, axis=-1):
+    largest = scores.max(axis=axis, keepdims=True)
+    total = np.exp(scores - largest).sum(axis=axis, keepdims=True)
+    return np.exp(scores - largest - np.log(total))
 
 
 @written_differently("causal mask", "upper-triangle")

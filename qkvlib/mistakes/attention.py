@@ -328,7 +328,7 @@ def mask_added_as_0_and_1(query, key, value, *, mask=None):
     law=laws.forbidden_keys_have_no_influence,
 )
 def scores_multiplied_by_the_mask(query, key, value, *, mask=None):
-    """A mask of 0 and 1 multiplies the scores; exp(0) is 1, not 0."""
+    """Forbidden scores become 0, as by a mask that multiplies them; exp(0) is 1, not 0."""
     scores = attention_scores(query, key)
     return read(softmax(scores if mask is None else scores * mask), value)
 
@@ -447,7 +447,7 @@ def scaled_in_place(query, key, value, *, mask=None):
     "The numbers are right to the last digit, and more.", law=laws.output_keeps_the_dtype
 )
 def root_of_a_numpy_integer(query, key, value, *, mask=None):
-    """np.sqrt makes a float64 of an integer, and float32 arrays become float64 with it."""
+    """float32 becomes float64: it met a NumPy number of 64 bits, as np.sqrt makes of an integer."""
     scores = query / np.sqrt(query.shape[-1]) @ turned(key)
     weights = softmax(forbid(scores, mask))
     return read(weights, value.astype(weights.dtype))

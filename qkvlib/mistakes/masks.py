@@ -66,6 +66,35 @@ def zeros_and_ones(n_query, n_key):
     return np.tri(n_query, n_key, n_key - n_query)
 
 
+@CAUSAL_MASK.mistake(
+    "It is what is added to scores before the softmax, and it forbids the right pairs.",
+    law=laws.masks_are_boolean,
+    variant_of="zeros-and-ones",
+)
+def zeros_and_minus_infinity(n_query, n_key):
+    """0 and -inf to add to scores: asked as a mask, 0 says no, and -inf says yes."""
+    return np.where(np.tri(n_query, n_key, n_key - n_query, dtype=bool), 0, -np.inf)
+
+
+@CAUSAL_MASK.mistake(
+    "It is triangular, and every query reads itself and the past.",
+    law=laws.no_query_reads_the_future,
+)
+def one_key_of_the_future(n_query, n_key):
+    """The triangle is one place too wide: each query reads the word after its own, the answer."""
+    return np.tri(n_query, n_key, n_key - n_query + 1, dtype=bool)
+
+
+@CAUSAL_MASK.mistake(
+    "With as many queries as keys it is right.",
+    law=laws.every_query_reads_the_past_and_itself,
+    variant_of="aligned-to-the-first-key",
+)
+def moved_the_other_way(n_query, n_key):
+    """The triangle is moved to the left for to the right: the first queries read nothing."""
+    return np.tri(n_query, n_key, n_query - n_key, dtype=bool)
+
+
 # ---- the neighbourhood ---------------------------------------------------------------------------
 
 WINDOW_MASK = Subject(

@@ -97,6 +97,17 @@ def exponentials_as_they_are(scores, axis=-1):
 
 
 @SOFTMAX.mistake(
+    "It is the formula as it stands in books, and for scores of usual size it is right.",
+    law=laws.large_scores_stay_finite,
+    variant_of="no-shift-by-the-maximum",
+)
+def powers_over_their_sum(scores, axis=-1):
+    """exp is taken without a shift, and overflows; a row of -inf becomes 0 by 0."""
+    exponentials = np.exp(scores)
+    return exponentials / exponentials.sum(axis=axis, keepdims=True)
+
+
+@SOFTMAX.mistake(
     "Every row that holds a finite score is right.",
     law=laws.empty_rows_are_zero,
     variant_of="empty-rows-are-nan",
@@ -178,6 +189,20 @@ def sum_over_the_queries(weights, grad_weights):
 def not_times_the_weights(weights, grad_weights):
     """The centred gradients are not multiplied by the weights."""
     return grad_weights - (weights * grad_weights).sum(axis=-1, keepdims=True)
+
+
+@SOFTMAX_GRADIENT.mistake(
+    "In a row of equal weights it is right.", law=laws.gradients_of_scores_sum_to_zero
+)
+def plain_mean_taken_away(weights, grad_weights):
+    """The plain mean of the gradients is taken away, not the one weighted by what the row reads."""
+    return weights * (grad_weights - grad_weights.mean(axis=-1, keepdims=True))
+
+
+@SOFTMAX_GRADIENT.mistake("The size of each number is right, and rows sum to 0.")
+def gradient_with_the_wrong_sign(weights, grad_weights):
+    """A score that helps its own weight must grow with it; here it is pushed down."""
+    return weights * ((weights * grad_weights).sum(axis=-1, keepdims=True) - grad_weights)
 
 
 @SOFTMAX_GRADIENT.mistake("On a single row it is right.", law=laws.gradients_of_scores_sum_to_zero)

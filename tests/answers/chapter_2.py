@@ -271,9 +271,10 @@ WRONG = {
         "known-by-its-seat": [with_one("seat-y", 0, -9), with_one("seat-x", 0, 3)],
         "names-changed-too": [
             with_one("he/she", 1, 0),
-            with_one("name", 0, 9),
+            with_one("name", 1, 9),
             with_one("he/she", 0, -3),
         ],
+        "names-of-another-strength": [with_one("name", 0, 4), with_one("name", 0, 0.5)],
         "verbs-changed": [with_one("action", 0, -2)],
         "names-notice-it": [with_one("refers", 1, -2), with_one("refers", 1, -9)],
         "wrong-sign": [with_one("refers", 0, 2)],

@@ -377,8 +377,7 @@ WRONG = {
     "E3.8": {
         None: [
             lambda p, g: p * g - g * (p * g).sum(axis=-1, keepdims=True),
-            lambda p, g: p * (g - g.mean(axis=-1, keepdims=True)),
-            lambda p, g: p * ((p * g).sum(axis=-1, keepdims=True) - g),
+            lambda p, g: p * (g - g.max(axis=-1, keepdims=True)),
         ]
     },
     "E3.10": {
@@ -396,7 +395,9 @@ WRONG = {
         None: [[1, 0, 1, 0, 1, 0, 0, 0], [3, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0] + [-np.inf] * 5],
     },
     "E3.11": {
-        "numbers-for-a-mask": [[np.where(m, 0, -1e9) for m in right_masks()]],
+        "numbers-for-a-mask": [
+            [np.where(m, 0, hidden) for m in right_masks()] for hidden in (-1e9, -np.inf)
+        ],
         "mask-inverted": [[~m for m in right_masks()], with_prefix(~PREFIXED)],
         "mask-transposed": [[m.T for m in right_masks()], with_window(WINDOWED.T)],
         "strict-mask": [[m & (QUERY != KEY) for m in right_masks()]],

@@ -287,6 +287,10 @@ they = {
                         lambda: _THEY_SCORES / math.sqrt(2),
                         "These are the scores, divided by the root. Softmax comes next.",
                     ),
+                    "in-percent": Slip(
+                        lambda: 100 * they_solution()["weights"],
+                        "The shares are right, in percent. Weights make 1.",
+                    ),
                     "powers-not-divided": Slip(
                         lambda: np.exp(_THEY_SCORES / math.sqrt(2)),
                         "These are the powers of e. They must be divided by their sum.",
@@ -727,7 +731,8 @@ What other words read is free.""",
         "two belongs to W_Q, the second to W_K.",
         "One number that is not 0 in each matrix is enough, both in the same column.",
         "With two names among five words each name must get 0.45 where each other word gets 0.033: "
-        "its power of e must be 13.5 times as large. How large a score is that?",
+        "its power of e must be 13.5 times as large. How large a score is that, before it is "
+        "divided?",
     ),
     explanation="""\
 Row `action` of $W_Q$ and row `name` of $W_K$ are filled, in the same column: $M$ has the single
@@ -1065,7 +1070,7 @@ def _a_number_stayed(W_Q, W_K):
         for row, column in itertools.product(np.flatnonzero(old.any(axis=1)), range(2)):
             now, before = new[row, column], old[row, column]
             if min(abs(now), abs(now - before)) < 1e-9:
-                place = f"row {COORDINATES[row]} of {name}, column {column}"
+                place = f"{('first', 'second')[column]} number in row {COORDINATES[row]} of {name}"
                 return f"{place}: {now + 0.0:g}, before {before:g}"
     return None
 
@@ -1300,6 +1305,14 @@ def _in_rows(*rows):
     return lambda W_K: _he_reads(W_K) if _changes(W_K)[0][0] in places else None
 
 
+def _he_prefers(W_K):
+    """What "he" puts on Emma and told, where only pronouns notice the number that was changed."""
+    row, place = _weights(HEAD_A.W_Q, W_K)[3], _changes(W_K)[0]
+    if place != (COORDINATES.index("name"), 0):
+        return None
+    return f"he puts {row[2]:.3f} on Emma and {row[1]:.3f} on told; before 0.042 on each"
+
+
 def _several(W_K):
     count = len(_changes(W_K))
     return f"{count} numbers are not those of head A" if count != 1 else None
@@ -1339,7 +1352,8 @@ A trained head found a third rule, *not me*: a pronoun avoids pronouns.
 Give head A this rule. Change **one** number of `W_K`, and leave $W_Q$ as it is, so that
 
 - "he", "she" and "they" put less than 0.05 on themselves, at any seat;
-- the rows of Paul, Emma, *told* and *won* in the table of weights stay what they are.""",
+- the rows of Paul, Emma, *told* and *won* in the table of weights stay what they are;
+- "he" still reads Emma and *told* alike.""",
     stub=_NOT_ME_STUB,
     solution=not_me_solution,
     checker=Design(
@@ -1352,13 +1366,19 @@ Give head A this rule. Change **one** number of `W_K`, and leave $W_Q$ as it is,
                 "known-by-its-seat",
             ),
             Rule(
+                "Now each name is more or less of a name to a pronoun, Emma as well as Paul. What "
+                "a pronoun shows has not changed.",
+                _he_prefers,
+                "names-of-another-strength",
+            ),
+            Rule(
                 "The keys of Paul and Emma are made of this row too, so all who ask for them "
                 "notice. Which row is met by pronouns alone?",
                 _in_rows("name", "he/she"),
                 "names-changed-too",
             ),
             Rule(
-                "This changes the keys of *told* and *won*, not what a pronoun shows.",
+                "This changes what the verbs show, not what a pronoun shows.",
                 _in_rows("action"),
                 "verbs-changed",
             ),
@@ -1421,6 +1441,13 @@ _READ_SMALL = (
     np.array([[1.0, 0.0], [0.0, 1.0]]),
     np.array([[0.0, 1.0], [2.0, 0.0]]),
     np.array([[1.0, 0.0], [0.0, 10.0]]),
+)
+_READ_NARROW = (
+    np.array([[1.0, 0.0, 0.0, 0.0]]),
+    np.array([[1.0, 0.0, 2.0, 0.0], [0.0, 3.0, 0.0, 1.0]]),
+    np.array([[2.0], [0.0], [1.0], [0.0]]),
+    np.array([[1.0], [0.0], [0.0], [0.0]]),
+    np.array([[0.0, 0.0], [0.0, 2.0], [4.0, 0.0], [0.0, 0.0]]),
 )
 _READ_SQUARE = tuple(
     0.7 * _normal(40 + seed, *shape)
@@ -1546,6 +1573,7 @@ the output is `(n, d_v)`. Leave `qn.attention_weights` as it is.""",
         cases=(
             case(*_READ_SMALL),
             case(np.array([[1.0, 0.0]]), *_READ_SMALL[1:]),
+            case(*_READ_NARROW),
             case(*_READ_SQUARE),
             case(*_READ_ALIKE),
             case(*_READ_OTHER),
@@ -1828,7 +1856,7 @@ QUIZ = (
                 "length-of-a-query-alone",
             ),
             Option(
-                "Nothing by itself: only together with the keys it makes scores.",
+                "Nothing, as long as the keys are not known.",
                 "Mix the numbers of all queries, undo it in the keys, and every score stays.",
             ),
             Option(
@@ -1843,7 +1871,7 @@ QUIZ = (
         "Queries and keys are made by one and the same matrix. What is certain?",
         (
             Option(
-                "The score of word 2 for word 5 is that of word 5 for word 2.",
+                "What word 2 scores with word 5, word 5 scores with word 2.",
                 "The scores are symmetric. The weights need not be: each row has its own sum.",
             ),
             Option(
@@ -1858,7 +1886,7 @@ QUIZ = (
                 "weights-symmetric-too",
             ),
             Option(
-                "Nothing changes: query and key are the same thing anyway.",
+                "Nothing changes, for a query and a key are the same thing anyway.",
                 'Then nobody could ask for something that they do not show. "He" asks for a name '
                 "and shows none.",
                 "query-and-key-are-the-same",
@@ -1870,17 +1898,17 @@ QUIZ = (
         "Which check shows it?",
         (
             Option(
-                "The sums of the rows of weights.",
+                "Add up each row of the weights, and see whether it makes 1.",
                 "Softmax makes every row 1, whatever the scores are.",
                 "row-sums-show-everything",
             ),
             Option(
-                "The shape of the scores.",
+                "Compare the shape of the scores with the number of words.",
                 "In self-attention it is square both ways.",
                 "shapes-show-everything",
             ),
             Option(
-                "Change one query, and count the rows of weights that move.",
+                "Change one query, and count the rows that move.",
                 "It must be one row. With the product the wrong way round several rows move.",
             ),
         ),
@@ -1915,23 +1943,25 @@ QUIZ = (
         "key shows?",
         (
             Option(
-                "Nothing: a row of zeros.",
+                "Nothing: all of its weights are 0, and so is its output.",
                 "The weights of a row make 1, whatever the scores.",
                 "not-found-gives-nothing",
             ),
             Option(
-                "Its own value.",
+                "Its own value, since its own key is always at hand.",
                 "Its own key has no privilege. It is one key among others.",
                 "falls-back-on-itself",
             ),
             Option(
-                "The value whose key is least unlike.",
-                "That would be a choice. If all scores are alike, all weights are.",
+                "The value with the best key, however badly that one fits.",
+                "That would be a choice of one. Each value comes in by its weight, and equal "
+                "scores have equal weights.",
                 "nearest-entry-alone",
             ),
             Option(
-                "A blend of all values, and if all scores are the same, their plain average.",
-                "There is no *not found*. *told* asked nothing and got the average.",
+                "A blend of all values.",
+                "There is no *not found*. If all scores are the same it is the plain average: "
+                "*told* asked nothing and got that.",
             ),
         ),
     ),

@@ -91,7 +91,7 @@ Two decimals are near enough.""",
             ),
             "no-scale": Slip(
                 _divided_by(1),
-                "These rows belong to the scores 3, 0, -1, 2, 0 as they are. Step 2 is missing.",
+                "These weights belong to the scores 3, 0, -1, 2, 0 as they are. Step 2 is missing.",
             ),
             "divided-by-d-k": Slip(
                 _divided_by(2), "These weights belong to a divisor of 2: d_k without its root."
@@ -125,6 +125,10 @@ Two decimals are near enough.""",
             "sign-lost": Slip(
                 lambda: _weights(abs(_CALM[3]) / np.sqrt(2)),
                 "Emma has as much as if her score were +1. What is 1 times 1 plus 1 times -2?",
+            ),
+            "minus-lost-in-a-key": Slip(
+                lambda: _weights(np.where(_CALM[3] < 0, 3, _CALM[3]) / np.sqrt(2)),
+                "Emma has as much as Paul. Their keys are (1, 2) and (1, -2).",
             ),
             "negative-score-as-zero": Slip(
                 lambda: _weights(np.maximum(_CALM[3], 0) / np.sqrt(2)),
@@ -935,6 +939,14 @@ def padding_at_the_end(query, key, value, lengths):
     return _attend_under(qn.causal_mask(n) & words, query, key, value)
 
 
+@READ_BATCH.mistake("Where half of a text is padding it is right.")
+def lengths_count_the_padding(query, key, value, lengths):
+    """`lengths` is taken for the number of places of padding; it counts the words."""
+    n = key.shape[1]
+    words = np.arange(n) >= np.asarray(lengths)[:, None, None]
+    return _attend_under(qn.causal_mask(n) & words, query, key, value)
+
+
 @READ_BATCH.mistake("Padding gets nothing and gives nothing, it seems: its rows are 0.")
 def padding_asks_nothing_but_is_read(query, key, value, lengths):
     """The rows of the padding are closed, not its columns: words still read it."""
@@ -1423,6 +1435,7 @@ Comparisons of `np.arange(8)[:, None]` with `np.arange(8)` are quicker than typi
     solution=three_masks_solution,
     checker=Design(
         shapes=dict.fromkeys(_RIGHT_SETS, (8, 8)),
+        finite=False,
         rules=(
             Rule(
                 "A mask of this book holds True and False, or 1 and 0; what is added to scores "
@@ -1504,6 +1517,12 @@ _SMALL_HEAD = (
     np.array([[1.0, 0], [0, 0], [0, 0], [0, 1]]),
 )
 
+_TWO_COLUMNS = (
+    _SMALL_HEAD[0],
+    *(np.pad(each, ((0, 0), (0, 1))) for each in _SMALL_HEAD[1:3]),
+    np.array([[1.0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 1, 0]]),
+)
+
 LECTURE_HEAD = Subject(
     name="head of a lecture",
     signature="lecture_head(x, W_Q, W_K, W_V)",
@@ -1538,6 +1557,12 @@ def scaled_by_the_number_of_words(x, W_Q, W_K, W_V):
 def scaled_by_the_width_of_the_values(x, W_Q, W_K, W_V):
     """The scores are divided by the root of d_v; values take no part in them."""
     return _scaled_by(W_V.shape[1] ** -0.5, x, W_Q, W_K, W_V)
+
+
+@LECTURE_HEAD.mistake("A model learns to live with it.")
+def divided_by_the_width_of_the_model(x, W_Q, W_K, W_V):
+    """The scores are divided by d_model itself, and that is the wrong width."""
+    return _scaled_by(x.shape[1] ** -1.0, x, W_Q, W_K, W_V)
 
 
 @LECTURE_HEAD.mistake("It is the width of a key at last.")
@@ -1605,7 +1630,12 @@ before the mask, the scores 1, 2 and 2, 4.""",
     solution=lecture_head_solution,
     checker=Code(
         LECTURE_HEAD,
-        cases=(case(*_SMALL_HEAD), case(*_lecture(3, 8, 2, 5)), case(*_LECTURE)),
+        cases=(
+            case(*_SMALL_HEAD),
+            case(*_TWO_COLUMNS),
+            case(*_lecture(3, 8, 2, 5)),
+            case(*_LECTURE),
+        ),
     ),
     hints=(
         "Read the divisor off the weights, as the chapter does, for the example of the task.",
@@ -1763,7 +1793,7 @@ Hand over two inputs:
                 _awake_key_alone,
                 "key-changed-alone",
             ),
-            Rule("In `awake` no earlier output moves.", _awake_still),
+            Rule("In `awake` no earlier output moves by as much as .01.", _awake_still),
         ),
     ),
     hints=(
@@ -1927,7 +1957,7 @@ QUIZ = (
         "$\\sqrt{d_k}$?",
         (
             Option(
-                "The row sums: they are not 1.",
+                "The row sums: with the wrong divisor they are not 1.",
                 "Any scores at all have row sums of 1 after a softmax.",
                 "row-sums-catch-all",
             ),
@@ -1937,7 +1967,7 @@ QUIZ = (
                 "scale-moves-the-largest",
             ),
             Option(
-                "The ratio of two weights of a row, together with their scores.",
+                "The ratio of two weights, next to their scores.",
                 "The logarithm of the ratio is the difference of the scores over the divisor.",
             ),
             Option(
@@ -1951,11 +1981,11 @@ QUIZ = (
         "What does the division by $\\sqrt{d_k}$ see to?",
         (
             Option(
-                "Scores of a fresh model have variance 1, whatever the width of a key.",
+                "Fresh scores have variance 1 at any width of a key.",
                 "If the numbers in queries and keys have variance 1. Training may change it.",
             ),
             Option(
-                "Scores lie between -1 and 1.",
+                "Scores lie between -1 and 1, so that no power of e overflows.",
                 "It is no bound: scores of 3 or 4 occur at the start, and larger ones later.",
                 "scale-is-a-bound",
             ),
@@ -1991,7 +2021,7 @@ QUIZ = (
                 "row-sums-are-checked",
             ),
             Option(
-                "The other weights still depend on the forbidden scores.",
+                "The rest still depends on the forbidden scores.",
                 "They were divided by a sum that holds the forbidden powers.",
             ),
         ),
@@ -2030,8 +2060,8 @@ QUIZ = (
                 "uniform-is-the-answer",
             ),
             Option(
-                "All 0 in `qkvlib`; other programs answer NaN, or the average.",
-                "The formula itself does not say, so each program has its own answer.",
+                "That depends on the program.",
+                "The formula itself does not say. `qkvlib` answers 0, others NaN or the average.",
             ),
             Option(
                 "1 for itself: a word may always read itself.",
@@ -2064,7 +2094,7 @@ QUIZ = (
         "How many of 64 books does a row combine when its scores have the standard deviation 1?",
         (
             Option(
-                "One, the best.",
+                "One, the best: the others have no weight to speak of.",
                 "That is a lookup; it would need scores that are far apart.",
                 "hard-lookup",
             ),
@@ -2079,8 +2109,8 @@ QUIZ = (
                 "scaled-means-uniform",
             ),
             Option(
-                "About 41, by the effective number.",
-                "Six tenths of the library, whatever its size.",
+                "About 41.",
+                "By the effective number: six tenths of the library, whatever its size.",
             ),
         ),
     ),
