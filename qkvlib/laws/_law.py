@@ -20,10 +20,8 @@ class CounterExample(NamedTuple):
 
     def __str__(self):
         inputs = ", ".join(f"{name}={one_line(x)}" for name, x in self.inputs.items())
-        return (
-            f"{self.law}: {self.where} must be {one_line(self.expected)}, "
-            f"got {one_line(self.got)}; with {inputs}"
-        )
+        expected, got = both_in_a_line(self.expected, self.got)
+        return f"{self.law}: {self.where} must be {expected}, got {got}; with {inputs}"
 
 
 def smallest_counterexample(law, function, inputs):
@@ -210,6 +208,15 @@ def small_integers(generator, lead, largest=3):
         return generator.integers(-largest, largest + 1, (*lead, *shape)).astype(float)
 
     return draw
+
+
+def both_in_a_line(expected, got):
+    """Two numbers in six digits if these tell them apart; all else as it is."""
+    if isinstance(expected, float) and isinstance(got, float):
+        short = tuple(str(float(f"{x:.6g}")) for x in (expected, got))
+        if short[0] != short[1]:
+            return short
+    return one_line(expected), one_line(got)
 
 
 def one_line(x):

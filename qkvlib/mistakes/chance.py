@@ -36,11 +36,17 @@ def _same_again(draw):
     return np.array_equal(one, other)
 
 
+def _one_seed(draw):
+    """The probe that draws twice with one seed: are the numbers the same?"""
+    one, again = (draw(5, 4, generator=np.random.default_rng(0)) for _ in range(2))
+    return np.array_equal(one, again)
+
+
 XAVIER = Subject(
     name="Xavier initialisation",
     signature="xavier_uniform(fan_in, fan_out, *, generator)",
     right=xavier_uniform,
-    tiers=((_size(300, 100), _size(100, 300)), (_same_again,)),
+    tiers=((_size(300, 100), _size(100, 300)), (_same_again,), (_one_seed,)),
     laws=obeying(laws.INITIALISATION_LAWS, laws.fan_inputs),
 )
 
@@ -75,6 +81,40 @@ def drawn_as_one_with_two_others(fan_in, fan_out, *, generator):
 def uniform_up_to_one(fan_in, fan_out, *, generator):
     """The size does not depend on the fans: scores are huge, and every row is one-hot at birth."""
     return generator.uniform(-1, 1, (fan_in, fan_out))
+
+
+@XAVIER.mistake(
+    "The formula has all its parts, and on paper the fraction bar is the bracket.",
+    law=laws.weights_have_their_variance,
+)
+def brackets_forgotten(fan_in, fan_out, *, generator):
+    """Only the first fan is divided by, the other one is added: the numbers are huge."""
+    bound = math.sqrt(6 / fan_in + fan_out)
+    return generator.uniform(-bound, bound, (fan_in, fan_out))
+
+
+@XAVIER.mistake("Where rows and columns make 6 it is right.", law=laws.weights_have_their_variance)
+def no_root(fan_in, fan_out, *, generator):
+    """The bound is the square of what it should be: the wider the layer, the smaller its scores."""
+    bound = 6 / (fan_in + fan_out)
+    return generator.uniform(-bound, bound, (fan_in, fan_out))
+
+
+@XAVIER.mistake(
+    "It is a recipe of its own, He's, for layers that end in a ReLU.",
+    law=laws.weights_have_their_variance,
+    variant_of="one-fan-counted-twice",
+)
+def one_fan_alone(fan_in, fan_out, *, generator):
+    """The sum of both fans is divided by in Xavier's recipe, and here it is one of them."""
+    bound = math.sqrt(6 / fan_in)
+    return generator.uniform(-bound, bound, (fan_in, fan_out))
+
+
+@XAVIER.mistake("The numbers are as they should be.", law=laws.the_generator_decides)
+def drawn_from_elsewhere(fan_in, fan_out, *, generator):
+    """The generator is not used: the numbers are others in each run, whatever the seed."""
+    return xavier_uniform(fan_in, fan_out, generator=np.random.default_rng())
 
 
 @XAVIER.mistake("Every run gives the same numbers, as it should.", law=laws.the_generator_decides)

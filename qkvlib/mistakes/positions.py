@@ -53,6 +53,62 @@ def pairings_mixed(x, positions):
     return x * cos + partners * sin
 
 
+@ROTATION.mistake(
+    "Each half of it is somebody's right code.",
+    law=laws.rotating_keeps_lengths,
+    variant_of="pairings-mixed",
+)
+def pairings_mixed_the_other_way(x, positions):
+    """Angles for halves, partners for neighbours: the two of a pair turn by different angles."""
+    cos, sin = (np.tile(angles, 2) for angles in rotary_angles(positions, x.shape[-1]))
+    partners = np.stack([-x[..., 1::2], x[..., 0::2]], axis=-1).reshape(x.shape)
+    return x * cos + partners * sin
+
+
+@ROTATION.mistake(
+    "Each pair is turned as it should be, and scores do not mind the order.",
+    law=laws.position_0_changes_nothing,
+)
+def laid_out_as_halves(x, positions):
+    """Neighbours are turned, and then all first numbers stand before all second ones."""
+    turned = _rope(x, positions)
+    return np.concatenate([turned[..., 0::2], turned[..., 1::2]], axis=-1)
+
+
+@ROTATION.mistake(
+    "Both lines are those of the formula.",
+    law=laws.rotating_keeps_lengths,
+)
+def overwritten_in_place(x, positions):
+    """The second number of a pair is made from the first one after it was turned."""
+    cos, sin = rotary_angles(positions, x.shape[-1])
+    turned = x.copy()
+    turned[..., 0::2] = turned[..., 0::2] * cos - turned[..., 1::2] * sin
+    turned[..., 1::2] = turned[..., 0::2] * sin + turned[..., 1::2] * cos
+    return turned
+
+
+@ROTATION.mistake(
+    "Where the second number of a pair is 0 it is right.",
+    law=laws.rotating_keeps_lengths,
+)
+def both_signs_alike(x, positions):
+    """Sines come in with the same sign twice: that is no turn, and lengths change."""
+    cos, sin = rotary_angles(positions, x.shape[-1])
+    first, second = x[..., 0::2], x[..., 1::2]
+    turned = first * cos + second * sin, first * sin + second * cos
+    return np.stack(turned, axis=-1).reshape(x.shape)
+
+
+@ROTATION.mistake(
+    "A text that is read in one piece from its start is right.",
+    law=laws.position_0_changes_nothing,
+)
+def positions_ignored(x, positions):
+    """Rows are counted from 0, whatever the positions: after a cache or a gap it is wrong."""
+    return _rope(x, np.arange(x.shape[-2]))
+
+
 @ROTATION.mistake("Scores know the distance alone, for query and key are turned alike.")
 def turned_backwards(x, positions):
     """The other way round: with keys that somebody else has turned it does not fit."""
@@ -75,6 +131,22 @@ def half_the_exponent(x, positions):
     return rotate(x, np.cos(angles), np.sin(angles), pairing="interleaved")
 
 
+@ROTATION.mistake("The first pair is right, and every pair turns more slowly than the one before.")
+def twice_the_exponent(x, positions):
+    """Doubled twice, as where i counts in steps of 2 already: later pairs hardly turn at all."""
+    pair = np.arange(x.shape[-1] // 2)
+    angles = positions[:, None] * 10000.0 ** (-4 * pair / x.shape[-1])
+    return rotate(x, np.cos(angles), np.sin(angles), pairing="interleaved")
+
+
+@ROTATION.mistake("The first pair is right, and lengths are kept.")
+def faster_and_faster(x, positions):
+    """The exponent has lost its minus: each pair turns faster than the one before it."""
+    pair = np.arange(x.shape[-1] // 2)
+    angles = positions[:, None] * 10000.0 ** (2 * pair / x.shape[-1])
+    return rotate(x, np.cos(angles), np.sin(angles), pairing="interleaved")
+
+
 @ROTATION.mistake("Scores know the distance alone, as they should.")
 def one_angle_for_all_pairs(x, positions):
     """All pairs turn by one angle a place: after six places the clock is round."""
@@ -84,12 +156,11 @@ def one_angle_for_all_pairs(x, positions):
 
 @ROTATION.mistake(
     "Positions come in, and every position changes x in a way of its own.",
-    law=laws.rotating_keeps_lengths,
+    law=laws.position_0_changes_nothing,
 )
 def added_for_turned(x, positions):
     """The waves are added to queries and keys, not used to turn them."""
-    cos, sin = rotary_angles(positions, x.shape[-1])
-    return x + np.stack([sin, cos - 1], axis=-1).reshape(x.shape)
+    return x + sinusoidal_positions(positions.max() + 1, x.shape[-1])[positions]
 
 
 @ROTATION.mistake(
