@@ -447,6 +447,37 @@ def test_an_answer_that_changes_its_input_is_right_but():
     assert "changes" in verdict.says
 
 
+def test_an_answer_that_changes_what_lies_in_a_tuple_is_right_but():
+    def changing(one, other):
+        top = np.maximum(one[0], other[0])
+        for part in (one, other):
+            part[1][:] *= np.exp(part[0] - np.nan_to_num(top, neginf=0))
+            part[2][:] *= np.exp(part[0] - np.nan_to_num(top, neginf=0))
+        return top, one[1] + other[1], one[2] + other[2]
+
+    verdict = check("E7.2", changing, record=False)
+    assert verdict.kind == "right, but"
+    assert "changes" in verdict.says
+
+
+def test_what_raises_on_other_inputs_alone_is_shown():
+    def for_few(query, key, value, cache, *, rotate):
+        if len(cache) > 1:
+            raise RuntimeError("too many")
+        return find("E7.4").solution(query, key, value, cache, rotate=rotate)
+
+    verdict = check("E7.4", for_few, record=False)
+    assert not verdict
+    assert "RuntimeError: too many" in repr(verdict)
+    assert 'raise RuntimeError("too many")' in repr(verdict)
+
+
+def test_letters_may_come_in_one_string():
+    for answer in ("bcab", "b, c, a, b", "B C A B"):
+        assert check("E7.7", answer, record=False).kind == "right"
+    assert check("E7.7", "bcabb", record=False).kind == "wrong type"
+
+
 def test_rows_may_come_in_lists_or_tuples_of_whole_numbers():
     def in_tuples(x, back):
         rows = find("E1.3").solution(x, back).tolist()

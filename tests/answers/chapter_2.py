@@ -159,7 +159,7 @@ OTHERS = {
         undone([[-3, 0.5], [0.25, 7]]),
         [m.tolist() for m in undone([[0.3, -0.7], [1.1, 0.2]])],
     ],
-    "E2.8": [["B", "c.", "(a)"], ("b", "c", "a")],
+    "E2.8": [["B", "c.", "(a)"], ("b", "c", "a"), "bca"],
     "E2.9": [with_one("refers", 0, -1), with_one("refers", 0, -50).tolist()],
     "E2.10": [read_by_rows, read_with_values_last, read_in_torch],
     "E2.11": [pull_by_all_weights, pull_in_torch],
@@ -261,7 +261,7 @@ WRONG = {
             (1e9 * np.ones((6, 2)), 1e9 * np.ones((6, 2))),
         ],
     },
-    "E2.8": {None: [["b", "c"], "bca"]},
+    "E2.8": {None: [["b", "c"], "bcab"]},
     "E2.11": {None: [pull_by_differences]},
     "E2.9": {
         "several-numbers": [

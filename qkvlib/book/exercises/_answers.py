@@ -252,11 +252,23 @@ class Items:
             if missing:
                 return f"The answers of {names} are expected; {', '.join(missing)} is not there."
             return answer
+        letters = self._letters(answer)
+        if letters:
+            return letters
         if isinstance(answer, str) or not hasattr(answer, "__len__"):
             return f"The answers of {names} are expected, got {what(answer)}."
         if len(answer) != len(self.parts):
             return f"{len(self.parts)} answers are expected, of {names}; got {len(answer)}."
         return dict(zip(self.parts, answer))
+
+    def _letters(self, answer):
+        """The letters of a string such as "a, c, b" or "acb" by their names, or None."""
+        if not isinstance(answer, str) or not all(
+            isinstance(p, Choice) for p in self.parts.values()
+        ):
+            return None
+        letters = [each for each in answer if each not in " ,;"]
+        return dict(zip(self.parts, letters)) if len(letters) == len(self.parts) else None
 
 
 # ---- something designed --------------------------------------------------------------------------

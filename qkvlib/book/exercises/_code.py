@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from qkvlib.mistakes import SUBJECTS, Subject, broken_laws, examine
 from qkvlib.mistakes._catalogue import near
 
 SLOW = 50  # times as long as the right one
+CHANGES = "What it returns is right. But it changes the arrays that it is given."
 
 
 class Case(NamedTuple):
@@ -33,6 +34,13 @@ class Case(NamedTuple):
         """What the function answers; its arguments are copies."""
         arguments, named = deepcopy((self.arguments, self.named))
         return function(*arguments, **named)
+
+    def changed_by(self, function):
+        """Whether an array among the arguments is another one after the call."""
+        given = deepcopy((self.arguments, self.named))
+        function(*given[0], **given[1])
+        before = _held_arrays((self.arguments, self.named))
+        return any(x.tobytes() != y.tobytes() for x, y in zip(before, _held_arrays(given)))
 
 
 def case(*arguments, **named):
@@ -92,12 +100,13 @@ class Code:
         if examined.right and found is None:
             return self._quality(exercise, function)
         if examined.only_its_arguments and found is None:
-            says = "What it returns is right. But it changes the arrays that it is given."
-            return Verdict(exercise.id, "right, but", says)
+            return Verdict(exercise.id, "right, but", CHANGES)
         elsewhere = "It is right on small cases, and fails on larger or more extreme ones."
         kind, says, details, failing = found or ("wrong", elsewhere, (), None)
         if found is None or kind == "wrong":
             details += self._law(function)
+        if found is None and not details:
+            details += self._error_elsewhere(function, answer)
         about_axes = kind in ("raised", "wrong shape") and self.equal
         if (
             about_axes
@@ -138,6 +147,8 @@ class Code:
         return min(shown, key=self.beyond.index, default=None)
 
     def _quality(self, exercise, function):
+        if any(each.changed_by(function) for each in self.cases):
+            return Verdict(exercise.id, "right, but", CHANGES)
         if self.large and _seconds(function, self.large) > SLOW * _seconds(self._right, self.large):
             says = "But it is slow: on a larger case more than "
             says += f"{SLOW} times as long as whole-array code. Which loop could be one operation?"
@@ -170,6 +181,11 @@ class Code:
                 return (("A law that it breaks", str(law)),)
         return ()
 
+    def _error_elsewhere(self, function, answer):
+        """What the function raises on the inputs of the laws, with the reader's line."""
+        error = self._broken(function).get("an_answer_to_everything")
+        return (("It raises", _raised(error, answer)),) if error else ()
+
     def _first_difference(self, function, answer, exercise):
         """Kind of verdict, words, details and the case, for the first that fails, or None."""
         for each in self.cases:
@@ -177,12 +193,22 @@ class Code:
                 got = each.asked(function)
             except Exception as error:
                 says = f"{type(error).__name__}: {error}"
-                lines = f"{says}\n{readers_line(error, answer)}".rstrip()
-                return "raised", says, (("It raises", lines), *_inputs(each, exercise)), each
+                raised = _raised(error, answer)
+                return "raised", says, (("It raises", raised), *_inputs(each, exercise)), each
             expected = each.asked(self._right)
             if not _same(got, expected):
                 return *_difference(got, expected, each, exercise), each
         return None
+
+
+def with_more(name, *tiers):
+    """A subject of the catalogue to which an exercise adds probes and mistakes of its own.
+
+    A mistake is shown on a small case of the exercise, not by the law that it breaks.
+    """
+    kind = SUBJECTS[name]
+    mistakes = {each.name: replace(each, law=None) for each in kind.mistakes.values()}
+    return replace(kind, tiers=kind.tiers + tiers, mistakes=mistakes, listed=False)
 
 
 # ---- as checkers call it -------------------------------------------------------------------------
@@ -269,6 +295,11 @@ def _seconds(function, case):
     start = time.perf_counter()
     case.asked(function)
     return max(time.perf_counter() - start, 0.001)
+
+
+def _raised(error, answer):
+    """An error in words, and the reader's line that it comes from."""
+    return f"{type(error).__name__}: {error}\n{readers_line(error, answer)}".rstrip()
 
 
 def readers_line(error, answer):
@@ -413,6 +444,15 @@ def _text(x, name=""):
     if hasattr(x, "__code__"):
         return x.__name__
     return shown(x, name) if isinstance(x, np.ndarray) else repr(x)
+
+
+def _held_arrays(x):
+    """The arrays in nested arguments."""
+    if isinstance(x, dict):
+        x = tuple(x.values())
+    if isinstance(x, tuple | list):
+        return [array for each in x for array in _held_arrays(each)]
+    return [x] if isinstance(x, np.ndarray) else []
 
 
 def _lower(text):
