@@ -22,13 +22,14 @@ def xavier_by_lists(fan_in, fan_out, generator):
     ]
 
 
-def xavier_normal(fan_in, fan_out, *, generator):
-    return generator.normal(0, np.sqrt(2 / (fan_in + fan_out)), (fan_in, fan_out))
-
-
-def brackets_forgotten(fan_in, fan_out, *, generator):
-    bound = np.sqrt(3) * np.sqrt(2.0 / fan_in + fan_out)
+def xavier_too_wide(fan_in, fan_out, *, generator):
+    bound = np.sqrt(9 / (fan_in + fan_out))
     return generator.uniform(-bound, bound, (fan_in, fan_out))
+
+
+def xavier_clipped(fan_in, fan_out, *, generator):
+    std = np.sqrt(2 / (fan_in + fan_out))
+    return generator.normal(0, 2 * std, (fan_in, fan_out)).clip(-3 * std, 3 * std)
 
 
 # ---- E6.4 ----------------------------------------------------------------------------------------
@@ -246,8 +247,8 @@ def rope_in_torch(x, positions):
     return torch.view_as_real(turned).reshape(x.shape)
 
 
-def place_of_the_row(x, positions):
-    return rope_by_partners(x, np.arange(len(x)))
+def rope_one_place_further(x, positions):
+    return rope_by_partners(x, positions + 1)
 
 
 def width_for_half_of_it(x, positions):
@@ -272,7 +273,13 @@ OTHERS = {
     "E6.2": [xavier_by_random, xavier_turned, xavier_by_lists],
     "E6.3": [("0.168", 4.19, 0.025), [0.17, 4.2, "0.025"], np.array([0.1678, 4.194, 1 / 40])],
     "E6.4": [fourth_roots, all_in_the_keys, in_torch],
-    "E6.5": [CARDS, " ".join(CARDS).upper().split(), tuple(f"{letter})" for letter in CARDS)],
+    "E6.5": [
+        CARDS,
+        "eagbhdcfgc",
+        "e, a, g, b, h, d, c, f, g, C",
+        " ".join(CARDS).upper().split(),
+        tuple(f"{letter})" for letter in CARDS),
+    ],
     "E6.6": [keys_at_zero, halves_at_zero, unit_matrix, quiet_in_torch],
     "E6.7": [
         by_computing_again,
@@ -292,7 +299,7 @@ WRONG = {
             dict.fromkeys(SIZES, (64, 64, 64)),
         ]
     },
-    "E6.2": {None: [xavier_normal, brackets_forgotten]},
+    "E6.2": {None: [xavier_too_wide, xavier_clipped]},
     "E6.3": {None: [(0.2, 4.19, 0.025), (0.168, 4.0, 0.025), (0.168, 4.19, ...)]},
     "E6.4": {
         "scale-forgotten": [lambda d, w: (d**-0.5, d**-0.5), lambda d, w: [1, 1 / d]],
@@ -306,6 +313,9 @@ WRONG = {
             lambda d, w: (1 / w, w**-0.5),
         ],
         "xavier-per-head": [lambda d, w: ((2 / (d + w) / w) ** 0.5, (2 / (d + w)) ** 0.5)],
+        "xavier-as-it-is": [lambda d, w: ((2 / (d + w)) ** 0.5,) * 2],
+        "width-of-the-model-once": [lambda d, w: ((d * w) ** -0.5, 1)],
+        "words-of-length-1": [lambda d, w: (w**-0.5, 1), lambda d, w: (w**-0.25, w**-0.25)],
         "one-size-only": [
             lambda d, w: (0.0055242717, 0.0441941738),
             lambda d, w: (d**-0.5 / 8, d**-0.5),
@@ -325,7 +335,11 @@ WRONG = {
         "still-asleep": [start(), lambda a, b, c, g: (np.zeros((a, b)),) * 2 + (ones(a, c),)],
         "small-for-zero": [start(1e-3, 1e-3), start(0.02, 0.02)],
         "no-longer-grey": [start(1.0, 1.0), start(0.2, 0.2)],
-        "columns-alike": [start(W_K=1.0, draw=ones), start(W_Q=1.0, draw=ones)],
+        "columns-alike": [
+            start(W_K=1.0, draw=ones),
+            start(W_Q=1.0, draw=ones),
+            lambda a, b, c, g: (np.zeros((a, b)), np.eye(a, b, -8), g.normal(size=(a, c)) / a**0.5),
+        ],
         "not-of-the-usual-size": [start(W_K=1e-3), start(W_K=7.0), start(W_Q=1.0, W_V=100.0)],
         "generator-ignored": [start(W_K=1.0, draw=from_a_seed), start(W_K=1.0, draw=from_nowhere)],
         None: [
@@ -384,5 +398,5 @@ WRONG = {
             lambda n: None,
         ],
     },
-    "E6.10": {None: [place_of_the_row, width_for_half_of_it]},
+    "E6.10": {None: [rope_one_place_further, width_for_half_of_it]},
 }

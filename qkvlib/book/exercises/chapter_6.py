@@ -17,7 +17,7 @@ from qkvlib.book.exercises._answers import (
     as_array,
     what,
 )
-from qkvlib.book.exercises._code import Code, case
+from qkvlib.book.exercises._code import Code, case, with_more
 from qkvlib.book.exercises._exercise import Exercise, Option, Question
 from qkvlib.diagnostics import key_spread, normalized_entropy, rms, score_std
 
@@ -64,6 +64,11 @@ def _sizes(name):
         "one-head-of-keys": (
             (c.d_k, c.heads * c.d_k, c.d_k),
             "W_K has the columns of a single head here. How many heads have keys of their own?",
+        ),
+        "heads-by-key-heads": (
+            (c.d_k, c.heads * c.d_k, c.heads // c.kv_heads * c.d_k),
+            "W_K has as many heads here as share one head of keys. "
+            "How many heads have keys of their own?",
         ),
         "one-head-alone": (
             (c.d_k, c.d_k, c.d_k),
@@ -172,6 +177,42 @@ class _Steady(np.random.Generator):
         return loc + scale * self.standard_normal(size)
 
 
+_SMALL_DRAWS = tuple(case(*sizes, generator=_Steady()) for sizes in ((1, 5), (4, 2), (3, 5)))
+
+XAVIER = with_more("Xavier initialisation", tuple(each.asked for each in _SMALL_DRAWS))
+
+
+@XAVIER.mistake("The deviation is right, and so are rows and columns.")
+def normal_for_uniform(fan_in, fan_out, *, generator):
+    """These numbers are normal: not all equally likely, and some of them beyond the bound."""
+    return generator.normal(0, np.sqrt(2 / (fan_in + fan_out)), (fan_in, fan_out))
+
+
+@XAVIER.mistake("The formula of the bound is right.")
+def bound_for_the_deviation(fan_in, fan_out, *, generator):
+    """These numbers are normal, with the bound as their deviation: three times the variance."""
+    return generator.normal(0, np.sqrt(6 / (fan_in + fan_out)), (fan_in, fan_out))
+
+
+@XAVIER.mistake("No number is beyond the bound.")
+def none_below_zero(fan_in, fan_out, *, generator):
+    """The numbers begin at 0: their mean is not 0, and they are only half as far apart."""
+    return generator.uniform(0, np.sqrt(6 / (fan_in + fan_out)), (fan_in, fan_out))
+
+
+@XAVIER.mistake("The numbers lie on both sides of 0, and the formula of the bound is right.")
+def half_of_the_range(fan_in, fan_out, *, generator):
+    """The numbers reach half of the bound: from -1/2 to 1/2 is one unit wide, and not two."""
+    return (generator.random((fan_in, fan_out)) - 0.5) * np.sqrt(6 / (fan_in + fan_out))
+
+
+@XAVIER.mistake("It is the bound that PyTorch's nn.Linear draws with.")
+def the_recipe_of_a_linear_layer(fan_in, fan_out, *, generator):
+    """That is the bound of another recipe in the section, whose scores have a variance of 1/9."""
+    bound = 1 / np.sqrt(fan_in)
+    return generator.uniform(-bound, bound, (fan_in, fan_out))
+
+
 E6_2 = Exercise(
     id="E6.2",
     title="Xavier's recipe",
@@ -193,14 +234,7 @@ For 2 rows and 4 columns it is 1.
 from it: the same seed gives the same matrix.""",
     stub=xavier_uniform,
     solution=xavier_uniform_solution,
-    checker=Code(
-        "Xavier initialisation",
-        cases=(
-            case(1, 5, generator=_Steady()),
-            case(4, 2, generator=_Steady()),
-            case(3, 5, generator=_Steady()),
-        ),
-    ),
+    checker=Code(XAVIER, cases=_SMALL_DRAWS),
     hints=(
         "Set $b^2 / 3$ equal to the variance that is wanted, and solve for $b$.",
         "The bound is larger than the deviation: by the root of 3.",
@@ -250,6 +284,11 @@ def _score_variance(d, tolerance, std=0.02, d_k=64):
             "width of a head.",
         ),
     }
+    if d > 1024:
+        slips["grows-with-the-width"] = Slip(
+            lambda: d / 1024 * (1024 * std**2) ** 2,
+            "That is the first variance times 5, as the width is. But queries and keys both grow.",
+        )
     return Numbers(right=lambda: (d * std**2) ** 2, slips=slips, tolerance=tolerance)
 
 
@@ -293,6 +332,11 @@ wanted = ...  # standard deviation of the weights, 1600 wide""",
                         lambda: 1 / np.sqrt(64),
                         "That is made of the width of a head. Over how many numbers does a sum "
                         "such as q_1 run?",
+                    ),
+                    "xavier-per-head": Slip(
+                        lambda: np.sqrt(2 / (1600 + 64)),
+                        "That is Xavier's recipe for the matrix of one head. Which variance do the "
+                        "scores have in the section, if each head is drawn by itself?",
                     ),
                     "one-root-too-many": Slip(
                         lambda: 1600**-0.25,
@@ -348,7 +392,9 @@ def _stds(function, d, d_k):
     except TypeError as error:
         return str(error)
     if stds.shape != (2,):
-        return f"for d_model {d} and d_k {d_k} it gives an array of shape {stds.shape}"
+        got = f"{stds.size} numbers" if stds.ndim == 1 else f"an array of shape {stds.shape}"
+        got = got if stds.ndim else "one number"
+        return f"for d_model {d} and d_k {d_k} it gives {got}"
     if not (np.isfinite(stds).all() and (stds > 0).all()):
         return f"for d_model {d} and d_k {d_k} it gives {stds[0]:.3g} and {stds[1]:.3g}"
     return stds
@@ -448,7 +494,8 @@ There are many right pairs. With both `1 / np.sqrt(d_model)` the variance would 
                 "d-k-for-its-root",
             ),
             Rule(
-                "These look like variances. A deviation is the root of one.",
+                "The product of the two is the square of what it should be. These are variances, "
+                "or what belongs to both together was given to each.",
                 _gives(lambda d, d_k: 1 / (d * d * d_k)),
                 "variances-handed-over",
             ),
@@ -475,6 +522,23 @@ There are many right pairs. With both `1 / np.sqrt(d_model)` the variance would 
                 "Which variance does the chapter measure for that recipe?",
                 _gives(lambda d, d_k: 2 / ((d + d_k) * np.sqrt(d_k))),
                 "xavier-per-head",
+            ),
+            Rule(
+                "This is Xavier's recipe as it is, and its layer divides. "
+                "What has taken the place of the division?",
+                _gives(lambda d, d_k: 2 / (d + d_k)),
+                "xavier-as-it-is",
+            ),
+            Rule(
+                "The width of the model counts once only. Queries and keys are both sums over "
+                "that many numbers.",
+                _gives(lambda d, d_k: 1 / np.sqrt(d * d_k)),
+                "width-of-the-model-once",
+            ),
+            Rule(
+                "These would be right for words of length 1. How long are they here?",
+                _gives(lambda d, d_k: 1 / np.sqrt(d_k)),
+                "words-of-length-1",
             ),
             Rule("It is right for some widths and not for others.", _right_once, "one-size-only"),
             Rule("The product has another variance.", _right_variances),
@@ -685,7 +749,8 @@ Their readings are those of the clinic:
 {_TABLE}
 
 What ails each of them? Some causes occur twice. Hand over ten letters, in the order of the cards;
-the check takes a list with gaps, too.""",
+the check takes a list with gaps, too. *Far* too small or too large means by a factor of five or
+more.""",
     stub="diagnosis = [..., ..., ..., ..., ..., ..., ..., ..., ..., ...]  # ten letters",
     solution=diagnosis_solution,
     checker=Items({name: _card(name, *card) for name, card in _CARDS.items()}),
@@ -867,14 +932,14 @@ The code below begins grey. After a week of training it is as grey as on the fir
 Which line is it? Say to yourself what the gradients of $W_Q$ and $W_K$ are.
 
 Repair it. All scores must still be exactly 0 at the start, for whatever words, and the head must
-be able to learn. Other matrices than 0 get their usual size, and random numbers come from
-`generator`.""",
+be able to learn. Other matrices than 0 get their usual size: from words of size 1 they make numbers
+of about that size. Random numbers come from `generator`.""",
     stub=quiet_start,
     solution=quiet_start_solution,
     checker=Design(
         shapes={"quiet_start": "function"},
         rules=(
-            Rule("Three matrices are expected.", _three_matrices),
+            Rule("Three matrices are expected: W_Q, W_K, W_V.", _three_matrices),
             Rule(
                 "The head hands out nothing, so it makes no difference whom it reads, and W_Q and "
                 "W_K hear nothing yet.",
@@ -898,13 +963,15 @@ be able to learn. Other matrices than 0 get their usual size, and random numbers
                 "no-longer-grey",
             ),
             Rule(
-                "It is grey and awake. But its columns are copies of each other, get the same "
-                "gradients, and stay copies: the head is narrower than it seems.",
+                "It is grey and awake. But the head is narrower than it seems. Columns that are "
+                "copies of each other get the same gradients and stay copies, and where a column "
+                "is 0 in both matrices it stays so.",
                 _columns_differ,
                 "columns-alike",
             ),
             Rule(
-                "It is grey and awake. But its numbers are not of the usual size.",
+                "It is grey and awake. But its numbers are not of the usual size: words of size 1 "
+                "should make numbers of about 1.",
                 _usual_size,
                 "not-of-the-usual-size",
             ),
@@ -1060,7 +1127,7 @@ Where two of them fit, name the cause and not its effect.
 Patients come with 16, 64 and 256 words and heads from 16 to 100 wide.
 The grey ones have an entropy above 0.995 of the largest, all others below 0.985.
 You may use `qkvlib.diagnostics`, whose `rms`, `key_spread`, `score_std` and `normalized_entropy`
-are the readings of the clinic.""",
+are the readings of the clinic. `key_spread(k)` is one number, the others give one for each row.""",
     stub=why_grey,
     solution=why_grey_solution,
     checker=Design(
@@ -1097,7 +1164,8 @@ are the readings of the clinic.""",
                 "spread-not-by-length",
             ),
             Rule(
-                "A pale map is not a grey one: the limit is too generous.",
+                "This map is pale or sharp, and not grey. Do you ask for that first, and is the "
+                "limit near enough to 1?",
                 _found(
                     lambda cause, note, n, a: (
                         cause == "not grey" != a and not _right_elsewhere(cause, note)
@@ -1139,8 +1207,9 @@ are the readings of the clinic.""",
         "equal weights at any length.",
         "Then from left to right, as on the cards of E6.5: lengths, key spread, score std, "
         "and what is left.",
-        "Healthy values are about 1, and ill ones are smaller by ten and more. "
-        "Choose limits in between, such as 0.1.",
+        "Healthy values are about 1. Ill lengths and spreads are smaller by a hundred and more. "
+        "But one division too many makes scores smaller by the root of the width only: "
+        "how much is that for a head 64 wide? Choose each limit in between.",
     ),
     explanation="""\
 The order is most of the work: each reading is asked only when those before it are in order, since
@@ -1166,6 +1235,11 @@ def _reached(window, layers):
         "window-for-each-layer": Slip(
             lambda: layers * window,
             "In a window a word counts itself. How many places *further* does one layer carry?",
+        ),
+        "itself-counted-twice": Slip(
+            lambda: layers * window + 1,
+            "In each window the word itself is counted already. How many places *further* does "
+            "one layer carry?",
         ),
         "itself-forgotten": Slip(
             lambda: layers * (window - 1),
@@ -1227,7 +1301,9 @@ mistral = ...""",
                         lambda: 48 / 15,
                         "There are no parts of layers. With fewer than this it cannot arrive.",
                     ),
-                    "one-too-many": Slip(lambda: 5, "It takes fewer."),
+                    "one-too-many": Slip(
+                        lambda: 5, "It takes fewer. How many places does one layer carry?"
+                    ),
                 },
             ),
             "mistral": _reached(4096, 32),
@@ -1549,7 +1625,7 @@ QUIZ = (
                 "With one number these are two keys, with two a handful.",
             ),
             Option(
-                "Its gradient vanishes.",
+                "Its gradient vanishes, because one key soon takes all the weight.",
                 "It vanishes where one key takes all, and the width does not decide that.",
                 "width-decides-the-gradient",
             ),
@@ -1597,11 +1673,11 @@ QUIZ = (
         ),
     ),
     Question(
-        "Products of queries and keys are too large for 16 bits. What do the weights look like?",
+        "Products of queries and keys are too large for float16. What do the weights look like?",
         (
             Option(
                 "All alike, 1/n.",
-                "Numbers too *small* for 16 bits do that: all scores become 0.",
+                "Numbers too *small* for float16 do that: all scores become 0.",
                 "overflow-makes-grey",
             ),
             Option(
@@ -1650,12 +1726,12 @@ QUIZ = (
         "further training, it is right again. Why?",
         (
             Option(
-                "The window makes it faster, and so better.",
+                "With fewer keys to read each step is faster, and so better.",
                 "It saves work, too. That is another matter.",
                 "cheap-means-good",
             ),
             Option(
-                "The window makes far places known to it.",
+                "The window makes far places known to it, one layer after the other.",
                 "It teaches nothing: the weights are the same.",
                 "window-teaches",
             ),
@@ -1674,12 +1750,12 @@ QUIZ = (
                 "Loaded with somebody else's weights it would fail. Only a reference tells.",
             ),
             Option(
-                "That a sign error cannot be there.",
+                "That a sign error cannot be there, for training would have found it.",
                 "It is there, and training has adapted to it.",
                 "accuracy-proves-wiring",
             ),
             Option(
-                "That skips are not needed.",
+                "That skips are not needed for a task as simple as this one.",
                 "It has one. Only the sign of the other part is turned.",
                 "skip-not-needed",
             ),

@@ -9,23 +9,10 @@ import numpy as np
 
 import qkvlib.numpy as qn
 from qkvlib.book.exercises._answers import Choice, Design, Items, Numbers, Rule, Slip
-from qkvlib.book.exercises._code import Code, case
+from qkvlib.book.exercises._code import Code, case, with_more
 from qkvlib.book.exercises._exercise import Exercise, Option, Question
-from qkvlib.mistakes import SUBJECTS, Subject
+from qkvlib.mistakes import Subject
 from qkvlib.mistakes._catalogue import Afterwards, afterwards, call
-
-
-def _with_more(name):
-    """A subject of the catalogue, to which this chapter adds mistakes of its own.
-
-    A mistake is shown on a small case of the exercise, not by the law that it breaks.
-    """
-    kind = SUBJECTS[name]
-    mistakes = {each.name: replace(each, law=None) for each in kind.mistakes.values()}
-    return Subject(
-        kind.name, kind.signature, kind.right, kind.tiers, kind.laws, mistakes, listed=False
-    )
-
 
 # ---- E7.1 ----------------------------------------------------------------------------------------
 
@@ -101,10 +88,17 @@ sent = ...""",
                         "third.",
                     ),
                 },
+                tolerance=0.05,
             ),
             "factor": Numbers(
                 right=lambda: before_it_runs_solution()[1],
+                tolerance=0.05,
                 slips={
+                    "not-a-whole-number": Slip(
+                        lambda: math.sqrt(65504 / 14),
+                        "With this number the score is 65504 exactly, the last that fits. Which "
+                        "whole number is the first beyond it?",
+                    ),
                     "the-last-that-fits": Slip(
                         lambda: math.isqrt(65504 // 14),
                         "With this one the score still fits. The next?",
@@ -139,6 +133,11 @@ sent = ...""",
                     ),
                     "heads-forgotten": Slip(
                         lambda: 66, "That is one head. Each head has scores of its own."
+                    ),
+                    "query-sent-too": Slip(
+                        lambda: 12 * (1 + 1 + 64 + 64),
+                        "Queries are counted, too. What is sent is what came of reading, and "
+                        "nothing that it took to read.",
                     ),
                     "keys-and-values-sent": Slip(
                         lambda: 12 * 4096 * 2 * 64,
@@ -195,7 +194,7 @@ def merge_solution(one, other):
     return top, total, output_1 * factor_1 + output_2 * factor_2
 
 
-MERGE = replace(_with_more("merge of an online softmax"), laws={})
+MERGE = replace(with_more("merge of an online softmax"), laws={})
 
 
 @MERGE.mistake("Where both parts have the same top it is right.")
@@ -220,6 +219,31 @@ def divided_too_early(one, other):
     """The output comes back divided by the total: the next merge takes it for one that is not."""
     m, total, acc = merge_solution(one, other)
     return m, total, acc / np.where(total == 0, 1, total)
+
+
+@MERGE.mistake("Papers merge outputs so, but theirs are divided already.")
+def taken_for_divided(one, other):
+    """Outputs are taken for divided ones: each is multiplied by its total, and the sum divided."""
+    (m_1, l_1, acc_1), (m_2, l_2, acc_2) = one, other
+    m, total, acc = merge_solution((m_1, l_1, acc_1 * l_1), (m_2, l_2, acc_2 * l_2))
+    return m, total, acc / np.where(total == 0, 1, total)
+
+
+@MERGE.mistake("With a single query it is right.")
+def one_winner_for_all_queries(one, other):
+    """The part with the highest top of all queries is left as it is: the other may win a row."""
+    if one[0].max() < other[0].max():
+        one, other = other, one
+    (m_1, l_1, acc_1), (m_2, l_2, acc_2) = one, other
+    factor = np.exp(m_2 - np.where(m_1 == -np.inf, 0, m_1))
+    return m_1, l_1 + l_2 * factor, acc_1 + acc_2 * factor
+
+
+@MERGE.mistake("Nothing is NaN any more, and the total is 0 as it should be.")
+def top_of_nothing_lost(one, other):
+    """Who has read nothing comes back with a top of 0: the next merge takes it for a score."""
+    m, total, acc = merge_solution(one, other)
+    return np.where(m == -np.inf, 0, m), total, acc
 
 
 @MERGE.mistake("With a single query it is right.")
@@ -562,7 +586,7 @@ def step_solution(query, key, value, cache, *, rotate):
     return qn.scaled_dot_product_attention(rotate(query, positions), keys, values, mask=mask)
 
 
-STEP = _with_more("step with a cache")
+STEP = with_more("step with a cache")
 
 
 @STEP.mistake("Keys are turned, and shapes are right.")
@@ -572,6 +596,40 @@ def queries_not_turned(query, key, value, cache, *, rotate):
     keys, values = cache.append(rotate(key, positions), value)
     mask = np.arange(keys.shape[-2]) <= positions[:, None]
     return qn.scaled_dot_product_attention(query, keys, values, mask=mask)
+
+
+@STEP.mistake("Every key is turned as it should be, and shapes are right.")
+def length_of_afterwards(query, key, value, cache, *, rotate):
+    """The length is asked for after appending: queries stand too far on and read what follows."""
+    new = np.arange(query.shape[-2])
+    keys, values = cache.append(rotate(key, len(cache) + new), value)
+    positions = len(cache) + new
+    mask = np.arange(keys.shape[-2]) <= positions[:, None]
+    return qn.scaled_dot_product_attention(rotate(query, positions), keys, values, mask=mask)
+
+
+@STEP.mistake("Queries are turned, and shapes are right.")
+def keys_not_turned(query, key, value, cache, *, rotate):
+    """Only the queries are turned, so that where a token stands that is read does not count."""
+    positions = len(cache) + np.arange(query.shape[-2])
+    keys, values = cache.append(key, value)
+    mask = np.arange(keys.shape[-2]) <= positions[:, None]
+    return qn.scaled_dot_product_attention(rotate(query, positions), keys, values, mask=mask)
+
+
+@STEP.mistake("In pieces or as a whole, it gives the same.")
+def scores_not_divided(query, key, value, cache, *, rotate):
+    """Scores are not divided by the root of d_k: rows read fewer tokens than they should."""
+    return step_solution(query * query.shape[-1] ** 0.5, key, value, cache, rotate=rotate)
+
+
+@STEP.mistake("Everywhere there is a triangle.")
+def mask_turned_round(query, key, value, cache, *, rotate):
+    """The mask allows what it should forbid: a token reads what follows, and not what was."""
+    positions = len(cache) + np.arange(query.shape[-2])
+    keys, values = cache.append(rotate(key, positions), value)
+    mask = np.arange(keys.shape[-2]) > positions[:, None]
+    return qn.scaled_dot_product_attention(rotate(query, positions), keys, values, mask=mask)
 
 
 @STEP.mistake("The prompt is read as it should be, and so is every key.")
@@ -643,6 +701,7 @@ _PLAIN_STEPS = (
     case(*(x[1:2] for x in _TEXT), _held(*(x[:1] for x in _TEXT[1:])), rotate=rotate),
     case(*(x[:2] for x in _TEXT), _held(), rotate=rotate),
     case(*(x[1:] for x in _TEXT), _held(*(x[:1] for x in _TEXT[1:])), rotate=rotate),
+    case(*(np.stack([x, x[::-1]]) for x in _TEXT), _held(), rotate=rotate),
 )
 
 E7_4 = Exercise(
@@ -807,6 +866,12 @@ class _Unchanged(Afterwards):
         return np.array_equal(super().__call__(function), before)
 
 
+def _cleaned(x):
+    return np.nan_to_num(x)
+
+
+_CLEANS_UP = _Model("healthy: what is no number it takes for 0", _cleaned, _reader(1, _BACK))
+
 LEAKS = Subject(
     name="leaks",
     signature="leaks(model, x)",
@@ -814,6 +879,7 @@ LEAKS = Subject(
     tiers=(
         tuple(call(model, _WORDS_6) for model in _MODELS),
         tuple(call(model, _WORDS_7) for model in _MODELS),
+        (call(_CLEANS_UP, _WORDS_6),),
         (_Unchanged((_MODELS[0], _WORDS_6), {}),),
     ),
     listed=False,
@@ -847,6 +913,21 @@ def only_the_last_token_changed(model, x):
     return _moved(model, x, _noise, tokens=[len(x) - 1])
 
 
+@LEAKS.mistake("A model in which everybody reads ahead is found.")
+def only_token_1_changed(model, x):
+    """Only token 1 is changed. Does the loop return an answer in its first round already?"""
+    return _moved(model, x, _noise, tokens=[1])
+
+
+@LEAKS.mistake("What a NaN touches becomes NaN, so it leaves a trace.")
+def traced_by_nan(model, x):
+    """A NaN is seen where nothing is read: a forbidden weight is 0, and 0 times NaN is NaN."""
+    return any(
+        np.isnan(model(np.where(np.arange(len(x))[:, None] == j, np.nan, x))[:j]).any()
+        for j in range(1, len(x))
+    )
+
+
 @LEAKS.mistake("Where everybody reads ahead, the first token does.")
 def only_the_first_output_watched(model, x):
     """The first token sees nothing of what follows, but a later one may."""
@@ -861,7 +942,7 @@ def later_outputs_watched(model, x):
 
 @LEAKS.mistake("No leak escapes it.")
 def own_output_counted(model, x):
-    """It finds a leak in every model: a token moves its own output, and that is no leak."""
+    """It finds a leak in every model. A token may move its own output: is that counted?"""
     return _moved(model, x, _noise, seen=lambda j: slice(j + 1))
 
 
@@ -1224,7 +1305,7 @@ _CHANCES = np.array([0.15, 0.5, 0.05, 0.3])
 
 def _tokens():
     """The subject of the catalogue, and a top_p that the likeliest token reaches alone."""
-    kind = _with_more("token probabilities")
+    kind = with_more("token probabilities")
     alone = (call(np.log(_CHANCES), top_p=0.4), call(np.log(_CHANCES), top_p=0.04))
     tiers = (*kind.tiers, alone, (afterwards(np.log(_CHANCES), top_p=0.6, temperature=2.0),))
     right = token_probabilities_solution
@@ -1287,6 +1368,29 @@ def softmax_of_what_is_left(logits, *, temperature=1.0, top_k=None, top_p=None):
     """A second softmax, of chances: what was cut to 0 gets one again, for e to the power 0 is 1."""
     p = token_probabilities_solution(logits, temperature=temperature, top_k=top_k, top_p=top_p)
     return p if top_k is None and top_p is None else qn.softmax(p)
+
+
+@TOKENS.mistake("The chances make 1, and likelier tokens have more.")
+def softmax_of_chances(logits, *, temperature=1.0, top_k=None, top_p=None):
+    """A softmax takes logits. Chances go through it here, which differ by less than 1."""
+    p = token_probabilities_solution(logits, temperature=temperature, top_k=top_k, top_p=top_p)
+    return qn.softmax(np.where(p > 0, qn.softmax(logits / temperature), -np.inf))
+
+
+@TOKENS.mistake("The chances are the right ones, and they make 1.")
+def left_in_the_order_of_size(logits, *, temperature=1.0, top_k=None, top_p=None):
+    """The chances stay sorted, the largest first. Which token of the vocabulary is that?"""
+    p = token_probabilities_solution(logits, temperature=temperature, top_k=top_k, top_p=top_p)
+    return p if top_k is None and top_p is None else np.sort(p)[::-1]
+
+
+@TOKENS.mistake("Likely tokens stay, unlikely ones go.")
+def each_chance_against_top_p(logits, *, temperature=1.0, top_k=None, top_p=None):
+    """Each chance is compared with top_p, and none may reach it: top_p is what several reach."""
+    if top_p is None:
+        return token_probabilities_solution(logits, temperature=temperature, top_k=top_k)
+    p = qn.softmax(logits / temperature)
+    return np.where(p >= top_p, p, 0) / p[p >= top_p].sum()
 
 
 @TOKENS.mistake("Likely tokens stay, unlikely ones go.")
@@ -1396,7 +1500,7 @@ QUIZ = (
                 "bfloat16 reaches as far as float32, with coarser steps.",
             ),
             Option(
-                "float16 has too few digits.",
+                "float16 has too few digits, so that its sums go astray.",
                 "It has three bits of digits more than bfloat16; what it lacks is reach.",
                 "reach-for-steps",
             ),
@@ -1437,17 +1541,17 @@ QUIZ = (
         "The map of a head is a perfect triangle: no weight on a later token. What is proved?",
         (
             Option(
-                "No output depends on a later token.",
+                "That no output of this layer depends on a later token.",
                 "A norm over the tokens, or a mask after the softmax, leaks beside the map.",
                 "triangle-means-no-leak",
             ),
             Option(
-                "The model was trained with a causal mask.",
+                "That the model was trained with a causal mask.",
                 "An untrained one has the same triangle.",
                 "map-tells-training",
             ),
             Option(
-                "The output is owed to the words with large weights.",
+                "That the output is owed to the words with large weights.",
                 "The weight is one of two factors, and another row may give the same output.",
                 "weights-are-explanations",
             ),
@@ -1461,7 +1565,7 @@ QUIZ = (
         "Why does a model that writes keep keys and values, but no queries?",
         (
             Option(
-                "Queries are smaller, so keeping them is not worth it.",
+                "Queries are smaller than keys and values, so that keeping them saves little.",
                 "They are as wide as keys.",
                 "queries-are-small",
             ),
@@ -1476,7 +1580,7 @@ QUIZ = (
                 "one-query-for-all",
             ),
             Option(
-                "Old queries change with each new token.",
+                "Old queries change with each new token, so that they must be made again.",
                 "Under a causal mask nothing of an old token changes, in any layer.",
                 "old-tokens-change",
             ),
