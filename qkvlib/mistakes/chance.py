@@ -142,7 +142,7 @@ def _kept(rate, training):
     """
 
     def probe(dropout):
-        x = dropout(_ONES, rate, training=training, generator=np.random.default_rng(0))
+        x = dropout(_ONES.copy(), rate, training=training, generator=np.random.default_rng(0))
         factor = (np.where(x == 0, np.nan, x) / _ONES).reshape(-1)
         return np.round([(x == 0).mean(), np.nanmean(factor)], 1)
 

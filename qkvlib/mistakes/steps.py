@@ -1,5 +1,7 @@
 """Mistakes in attention that reads piece by piece: with a cache, or in chunks."""
 
+from copy import deepcopy
+
 import numpy as np
 
 from qkvlib import laws
@@ -42,7 +44,7 @@ _TEXTS = tuple(_generator.normal(size=(2, 3, 5, d)) for d in (4, 4, 3))
 
 
 def _pieces(text, sizes):
-    return lambda step: _reading(step)(*text, sizes)
+    return lambda step: _reading(step)(*deepcopy(text), sizes)
 
 
 def _step(query, key, value, cache, *, rotate):
@@ -184,7 +186,7 @@ def _merge(one, other):
 
 def _merging(*parts):
     """The probe that merges these parts and looks at all that is known afterwards."""
-    return lambda merge: np.concatenate(merge(*parts), axis=-1)
+    return lambda merge: np.concatenate(merge(*deepcopy(parts)), axis=-1)
 
 
 _SCORES, _VALUE = 2 * _generator.normal(size=(3, 6)), _generator.normal(size=(6, 2))
