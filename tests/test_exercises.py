@@ -423,9 +423,14 @@ def test_shares_in_rounded_percent_are_named():
 
 
 def test_a_design_that_is_half_done_is_told_what_is_missing():
-    verdict = check("E3.11", (np.tri(8), ..., ...), record=False)
+    windowed, *_ = find("E3.11").solution()
+    verdict = check("E3.11", (windowed, ..., ...), record=False)
+    assert verdict.kind == "wrong"
+    assert "Right so far: windowed. Still missing: prefixed, packed." in verdict.says
+    assert check("E3.11", (np.tri(8), ..., ...), record=False).mistake == "no-window"
+    verdict = check("E2.5", (np.eye(6), ...), record=False)
     assert verdict.kind == "not attempted"
-    assert "missing: prefixed, packed" in verdict.says
+    assert "Still missing: W_K." in verdict.says
 
 
 def test_several_right_answers_come_with_their_names():

@@ -119,6 +119,16 @@ def rows_of_minus_infinity_are_nan(scores, axis=-1):
 
 
 @SOFTMAX.mistake(
+    "There is no NaN, and every row sums to 1.",
+    law=laws.empty_rows_are_zero,
+    variant_of="a-billion-for-infinity",
+)
+def rows_of_minus_infinity_are_even(scores, axis=-1):
+    """-inf becomes a large negative number, and a row that may choose nothing reads all alike."""
+    return softmax(np.where(np.isneginf(scores), np.finfo(scores.dtype).min / 4, scores), axis)
+
+
+@SOFTMAX.mistake(
     "There is a shift, and nothing overflows.",
     law=laws.large_scores_stay_finite,
 )

@@ -292,12 +292,14 @@ class Design:
 
     rules: of the class `Rule`; the first that is broken gives the verdict. shapes: by the name of
     each part its shape, with None for any size, or "function" for a part that is one. finite:
-    whether infinite numbers are refused before the rules see them.
+    whether infinite numbers are refused before the rules see them. rest: where each part is looked
+    at by itself, a function that gives parts to stand in for those still missing.
     """
 
     shapes: Mapping
     rules: tuple
     finite: bool = True
+    rest: Callable | None = None
 
     def mistakes(self):
         return tuple(dict.fromkeys(rule.mistake for rule in self.rules if rule.mistake))
@@ -309,9 +311,7 @@ class Design:
         if is_missing(answer) or (listed and all(map(is_missing, parts))):
             return Verdict(exercise.id, "not attempted", f"Hand over {names}.")
         if listed and any(map(is_missing, parts)):
-            rest = [name for name, part in zip(self.shapes, parts) if is_missing(part)]
-            says = f"Still missing: {', '.join(rest)}. All of it is looked at together: {names}."
-            return Verdict(exercise.id, "not attempted", says)
+            return self._begun(exercise, parts)
         if not isinstance(parts, tuple | list | Mapping) or len(parts) != len(self.shapes):
             says = f"{len(self.shapes)} things are expected: {names}; got {what(answer)}."
             return Verdict(exercise.id, "wrong type", says)
@@ -326,6 +326,20 @@ class Design:
         if _is_stub(fit, exercise, self.shapes):
             return Verdict(exercise.id, "not attempted", "This is still what was given.")
         return self._ruled(exercise, fit)
+
+    def _begun(self, exercise, parts):
+        """The verdict where some parts are missing, and others are not."""
+        there, missing = [], []
+        for name, part in zip(self.shapes, parts):
+            (missing if is_missing(part) else there).append(name)
+        says = f"Still missing: {', '.join(missing)}."
+        if not self.rest or len(parts) != len(self.shapes):
+            return Verdict(exercise.id, "not attempted", says)
+        filled = [rest if is_missing(part) else part for part, rest in zip(parts, self.rest())]
+        verdict = self.look(exercise, filled)
+        if not verdict:
+            return verdict
+        return Verdict(exercise.id, "wrong", f"Right so far: {', '.join(there)}. {says}")
 
     def _ruled(self, exercise, parts):
         for rule in self.rules:

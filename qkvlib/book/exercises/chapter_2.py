@@ -487,7 +487,7 @@ def bias_lost(x, weight, bias):
 
 E2_4 = Exercise(
     id="E2.4",
-    title="The small model is well, the large one speaks nonsense",
+    title="One model is well, the other speaks nonsense",
     grade="core",
     kind="find the bug",
     minutes=8,

@@ -1436,6 +1436,7 @@ Comparisons of `np.arange(8)[:, None]` with `np.arange(8)` are quicker than typi
     checker=Design(
         shapes=dict.fromkeys(_RIGHT_SETS, (8, 8)),
         finite=False,
+        rest=three_masks_solution,
         rules=(
             Rule(
                 "A mask of this book holds True and False, or 1 and 0; what is added to scores "
@@ -1940,7 +1941,7 @@ logarithmic: from one label to the next on the left is a factor of 10.
 The measured ratios are 1.20 at 64, .47 at 128, .11 at 256 and .014 at 512.
 So nothing dies at the width of the paper, and nearly everything does at 512, in most rows.
 
-At 1024 the mean still has .38 of what it has with the scale, the median .002.
+At 1024 the mean is still .38 of the level line, the median .002 of it.
 Whoever tests the claim with a mean, or at $d_k = 64$, will say that it is wrong.""",
 )
 
