@@ -211,6 +211,13 @@ def test_a_wrong_choice_is_named(exercise):
             assert bool(verdict) == (option.mistake is None)
 
 
+@of_kind(Code)
+def test_wrong_code_is_named_in_other_styles_too(exercise):
+    for name, wrong in WRONG.get(exercise.id, {}).items():
+        for answer in wrong if name else ():
+            assert look(exercise, answer).mistake == name, answer
+
+
 @of_kind(Design)
 def test_a_wrong_design_is_named(exercise):
     answers = WRONG[exercise.id]

@@ -280,6 +280,8 @@ def near(answer, other):
         return answer is other
     if answer.dtype.kind in "iu" and other.dtype == np.float64:  # as in a list of whole numbers
         answer = answer.astype(float)
+    if other.dtype.kind in "iu" and answer.dtype == np.float64:  # a count that comes as 120.0
+        other = other.astype(float)
     if answer.shape != other.shape or answer.dtype != other.dtype:
         return False
     if answer.dtype.kind != "f":

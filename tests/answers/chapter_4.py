@@ -340,7 +340,11 @@ OTHERS = {
     ],
     "E4.2": [split_by_slices, split_by_numpy, split_by_einsum, split_in_torch, split_to_lists],
     "E4.3": [layer_head_by_head, layer_of_the_library, layer_by_columns_first, layer_in_torch],
-    "E4.4": [counted_by_arrays, counted_in_torch],
+    "E4.4": [
+        counted_by_arrays,
+        counted_in_torch,
+        lambda *sizes: float(counted_by_arrays(*sizes)),
+    ],
     "E4.5": [
         (20 * _EYE, _BACK_90.T),
         (9 * _BACK_45, 2 * _BACK_45.T),

@@ -32,6 +32,19 @@ def xavier_clipped(fan_in, fan_out, *, generator):
     return generator.normal(0, 2 * std, (fan_in, fan_out)).clip(-3 * std, 3 * std)
 
 
+def xavier_without_brackets(fan_in, fan_out, *, generator):
+    return np.sqrt(6.0 / fan_in + fan_out) * generator.uniform(-1, 1, (fan_in, fan_out))
+
+
+def xavier_without_a_root(fan_in, fan_out, *, generator):
+    return (2 * generator.random((fan_in, fan_out)) - 1) * 6 / (fan_in + fan_out)
+
+
+def xavier_with_chance_of_its_own(fan_in, fan_out, *, generator):
+    bound = (6 / (fan_in + fan_out)) ** 0.5
+    return np.random.default_rng().uniform(-bound, bound, (fan_in, fan_out))
+
+
 # ---- E6.4 ----------------------------------------------------------------------------------------
 
 
@@ -268,6 +281,17 @@ SIZES = {
 }
 CARDS = list("eagbhdcfgc")
 
+
+def rope_in_torch_in_float32(x, positions):
+    import torch
+
+    d = x.shape[-1]
+    angles = torch.outer(positions.float(), 10000 ** (-torch.arange(0, d, 2).float() / d))
+    numbers = torch.view_as_complex(x.float().reshape(len(x), -1, 2))
+    turned = numbers * torch.polar(torch.ones_like(angles), angles)
+    return torch.view_as_real(turned).flatten(1).type_as(x)
+
+
 OTHERS = {
     "E6.1": [SIZES, list(SIZES.values()), np.array(list(SIZES.values()))],
     "E6.2": [xavier_by_random, xavier_turned, xavier_by_lists],
@@ -288,7 +312,13 @@ OTHERS = {
     ],
     "E6.8": [["21", "4", "131041"], {"four_layers": 21.0, "layers_needed": 4, "mistral": 131041}],
     "E6.9": [by_distance, on_both_sides, falling_beyond, two_back_in_torch],
-    "E6.10": [rope_by_complex_numbers, rope_by_partners, rope_by_matrices, rope_in_torch],
+    "E6.10": [
+        rope_by_complex_numbers,
+        rope_by_partners,
+        rope_by_matrices,
+        rope_in_torch,
+        rope_in_torch_in_float32,
+    ],
 }
 
 WRONG = {
@@ -299,7 +329,12 @@ WRONG = {
             dict.fromkeys(SIZES, (64, 64, 64)),
         ]
     },
-    "E6.2": {None: [xavier_too_wide, xavier_clipped]},
+    "E6.2": {
+        None: [xavier_too_wide, xavier_clipped],
+        "drawn-from-elsewhere": [xavier_with_chance_of_its_own],
+        "brackets-forgotten": [xavier_without_brackets],
+        "no-root": [xavier_without_a_root],
+    },
     "E6.3": {None: [(0.2, 4.19, 0.025), (0.168, 4.0, 0.025), (0.168, 4.19, ...)]},
     "E6.4": {
         "scale-forgotten": [lambda d, w: (d**-0.5, d**-0.5), lambda d, w: [1, 1 / d]],

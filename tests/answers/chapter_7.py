@@ -185,6 +185,24 @@ def probabilities_in_torch(logits, *, temperature=1.0, top_k=None, top_p=None):
     return torch.softmax(logits, dim=-1)
 
 
+def chances_above_a_cutoff(logits, *, temperature=1.0, top_k=None, top_p=None):
+    chances = np.exp((logits - logits.max()) / temperature)
+    chances /= chances.sum()
+    downwards = -np.sort(-chances)
+    least = 0 if top_k is None else downwards[top_k - 1]
+    if top_p is not None:
+        least = downwards[np.argmax(downwards.cumsum() > top_p)]
+    chances[chances < least] = 0
+    return chances / chances.sum()
+
+
+def step_with_heads_for_tokens(query, key, value, cache, *, rotate):
+    places = len(cache) + np.arange(len(query))
+    keys, values = cache.append(rotate(key, places), value)
+    mask = np.arange(keys.shape[-2]) <= places[:, None]
+    return qn.scaled_dot_product_attention(rotate(query, places), keys, values, mask=mask)
+
+
 OTHERS = {
     "E7.1": [[192, 69, 792], {"gib": "192", "factor": 69.0, "sent": np.array(792)}],
     "E7.2": [merge_by_a_choice, merge_row_by_row, merge_in_torch],
@@ -202,6 +220,8 @@ OTHERS = {
 }
 
 WRONG = {
+    "E7.4": {None: [step_with_heads_for_tokens]},
+    "E7.8": {"no-sum-is-above-one": [chances_above_a_cutoff]},
     "E7.1": {None: [(193, 69, 792), (192, 70, 792), (192, 69, 0)]},
     "E7.6": {
         "negative-weights": [[0, 0, -0.35, 0.85, 1, -0.5]],

@@ -403,6 +403,7 @@ dtype: positive, and with the sum 1 along `axis`.
     solution=softmax_solution,
     checker=Code(
         "softmax",
+        single=True,
         cases=(
             case(np.array([0.0, 0.0, -np.inf])),
             case(_TABLE),
@@ -492,6 +493,7 @@ The query `[[1, 0]]` with the keys `[[3, 1], [3, 2]]` scores both alike, so valu
     solution=attend_solution,
     checker=Code(
         "attention",
+        single=True,
         cases=(
             case(_Q1, _K1, _V1),
             case(_Q1, _K1, _V1, mask=np.array([[True, False]])),

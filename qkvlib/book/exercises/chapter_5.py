@@ -18,13 +18,13 @@ def _read(x, head):
     return qn.scaled_dot_product_attention(x @ head.W_Q, x @ head.W_K, x @ head.W_V)
 
 
-def _with_room_for_more(subject, *first):
+def _with_room_for_more(subject, *first, last=()):
     """A subject of the catalogue with all its mistakes, for an exercise that knows more of them.
 
-    first: probes to come before all others. Small cases say more here than laws do.
+    first, last: probes to come before and after all others. Small cases say more here than laws do.
     """
     known = SUBJECTS[subject]
-    tiers = (first, *known.tiers) if first else known.tiers
+    tiers = tuple(tier for tier in (first, *known.tiers, last) if tier)
     return replace(known, tiers=tiers, laws={}, mistakes=dict(known.mistakes), listed=False)
 
 
@@ -495,7 +495,17 @@ def layer_norm_solution(x, weight=None, bias=None, eps=1e-5):
 _ROW = np.array([[1.0, 3.0], [2.0, 8.0]])
 _ROWS = np.array([[1.0, 0, 0, 0], [4, 8, 4, 0]])
 
-LAYER_NORM = _with_room_for_more("layer norm", call(1e5 * _ROWS), call(1e5 * _ROWS[:, :3]))
+_FAR = 1e6 + np.random.default_rng(23).normal(size=(4, 6))  # far from 0, next to how they vary
+
+
+def _exact_far_from_0(norm):
+    """The probe for rows far from 0: are six digits right? Which other ones there are is chance."""
+    return np.abs(np.asarray(norm(_FAR.copy())) - qn.layer_norm(_FAR)).max() < 1e-6
+
+
+LAYER_NORM = _with_room_for_more(
+    "layer norm", call(1e5 * _ROWS), call(1e5 * _ROWS[:, :3]), last=(_exact_far_from_0,)
+)
 
 
 def _dressed(x, weight, bias):
@@ -527,6 +537,16 @@ def root_taken_twice_of_too_much(x, weight=None, bias=None, eps=1e-5):
     """Two slips at once: the deviation is a root already, and this one divides by d - 1."""
     centred = x - x.mean(axis=-1, keepdims=True)
     return _dressed(centred / np.sqrt(x.std(axis=-1, keepdims=True, ddof=1) + eps), weight, bias)
+
+
+@LAYER_NORM.mistake(
+    "On paper it is the variance, and near 0 it is.", reported="pytorch/pytorch#51102"
+)
+def squares_less_a_square(x, weight=None, bias=None, eps=1e-5):
+    """Mean of squares less square of mean: where rows lie far from 0 their digits cancel."""
+    mean = x.mean(axis=-1, keepdims=True)
+    variance = (x**2).mean(axis=-1, keepdims=True) - mean**2
+    return _dressed((x - mean) / np.sqrt(variance + eps), weight, bias)
 
 
 @LAYER_NORM.mistake("With two axes it is right.")
@@ -574,6 +594,7 @@ both nearly.""",
             case(np.stack([_ROWS, _ROWS * 1e4, _ROWS - 1e4])),
             case(_ROWS.astype(np.float32)),
         ),
+        beyond=("squares-less-a-square",),
     ),
     hints=(
         "Along which axis does one row lie, and how does its mean keep an axis to be taken away "

@@ -1575,6 +1575,7 @@ For `x = [[1, 0, 1, 0]]` and `positions = [3]` it is `[[-0.990, 0.141, 1.000, 0.
     solution=rope_solution,
     checker=Code(
         "rotary positions",
+        single=True,
         cases=(
             case(np.array([[1.0, 0.0]]), np.array([1])),
             case(np.array([[1.0, 0.0, 0.0, 0.0]]), np.array([1])),

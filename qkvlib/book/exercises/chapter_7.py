@@ -1301,13 +1301,19 @@ def token_probabilities_solution(logits, *, temperature=1.0, top_k=None, top_p=N
 
 
 _CHANCES = np.array([0.15, 0.5, 0.05, 0.3])
+_HALVES = np.array([0.25, 0.5, 0.125, 0.125])  # they make 1 to the last digit
 
 
 def _tokens():
     """The subject of the catalogue, and a top_p that the likeliest token reaches alone."""
     kind = with_more("token probabilities")
     alone = (call(np.log(_CHANCES), top_p=0.4), call(np.log(_CHANCES), top_p=0.04))
-    tiers = (*kind.tiers, alone, (afterwards(np.log(_CHANCES), top_p=0.6, temperature=2.0),))
+    tiers = (
+        *kind.tiers,
+        alone,
+        (call(np.log(_HALVES), top_p=1.0),),
+        (afterwards(np.log(_CHANCES), top_p=0.6, temperature=2.0),),
+    )
     right = token_probabilities_solution
     return Subject(kind.name, kind.signature, right, tiers, kind.laws, kind.mistakes, listed=False)
 
@@ -1327,6 +1333,17 @@ def no_shift(logits, *, temperature=1.0, top_k=None, top_p=None):
 def temperature_without_effect(logits, *, temperature=1.0, top_k=None, top_p=None):
     """The temperature changes nothing: chances divided by it are divided by their sum again."""
     return token_probabilities_solution(logits, top_k=top_k, top_p=top_p)
+
+
+@TOKENS.mistake("With a top_p below 1 it is right.", reported="BlinkDL/ChatRWKV#170")
+def no_sum_is_above_one(logits, *, temperature=1.0, top_k=None, top_p=None):
+    """Who goes begins where a sum is above top_p: none is above 1, and argmax of nothing is 0."""
+    p = qn.softmax(logits / temperature)
+    if top_p is None:
+        return token_probabilities_solution(logits, temperature=temperature, top_k=top_k)
+    chances = np.sort(p)[::-1]
+    p = np.where(p < chances[np.argmax(np.cumsum(chances) > top_p)], 0, p)
+    return p / p.sum()
 
 
 @TOKENS.mistake("The likeliest token always stays, as it should.")
@@ -1431,6 +1448,7 @@ You may use `qn.softmax`.""",
     solution=token_probabilities_solution,
     checker=Code(
         TOKENS,
+        single=True,
         cases=(
             case(np.log(_CHANCES[:2])),
             case(np.log(_CHANCES[:2]), temperature=2.0),
@@ -1438,6 +1456,7 @@ You may use `qn.softmax`.""",
             case(np.log(_CHANCES), top_k=3),
             case(np.log(_CHANCES), top_p=0.6),
             case(np.log(_CHANCES), top_p=0.4),
+            case(np.log(_HALVES), top_p=1.0),
             case(np.log(_CHANCES), temperature=0.5, top_p=0.6),
             case(np.array([1000.0, 0.0, 1001.0]), top_k=2),
         ),
