@@ -632,7 +632,7 @@ _CAUSES = {
     "divided": "The scores were divided once too often.",
     "unscaled": "The scores were not divided at all.",
     "same keys": "All keys are nearly the same.",
-    "after": "Something happens to the scores on their way to the weights.",
+    "after the scores": "Something happens to the scores on their way to the weights.",
 }
 
 _CARDS = {
@@ -640,7 +640,7 @@ _CARDS = {
     "card 2": ("healthy", _head(24, seed=2, q=3**-0.5, k=3**-0.5)),
     "card 3": ("same keys", _head(24, seed=3, differ=1e-5)),
     "card 4": ("zero", _head(24, seed=4, q=0)),
-    "card 5": ("after", _head(24, seed=5, after=_softmax_twice)),
+    "card 5": ("after the scores", _head(24, seed=5, after=_softmax_twice)),
     "card 6": ("large", _head(24, seed=6, q=6, k=6)),
     "card 7": ("small", _head(24, seed=7, q=1e-3, k=1e-3)),
     "card 8": ("unscaled", _head(24, seed=8, divide=1 / 8)),
@@ -712,11 +712,11 @@ def _name(chosen, true):
     return "scores-not-read"
 
 
-def _card(card, true, head):
+def _card(true, head):
     readings = _read(head)
     options = []
     for cause, text in _CAUSES.items():
-        says, name = f"{card[:1].upper()}{card[1:]}: {true}.", None
+        says, name = f"{true}.", None
         if cause != true:
             says, name = _speaks_against(cause, true, readings), _name(cause, true)
         options.append(Option(text, says, name))
@@ -753,7 +753,7 @@ the check takes a list with gaps, too. *Far* too small or too large means by a f
 more.""",
     stub="diagnosis = [..., ..., ..., ..., ..., ..., ..., ..., ..., ...]  # ten letters",
     solution=diagnosis_solution,
-    checker=Items({name: _card(name, *card) for name, card in _CARDS.items()}),
+    checker=Items({name: _card(*card) for name, card in _CARDS.items()}),
     hints=(
         "Read from left to right, and stop at the first number that is out of order: what comes "
         "later follows from it.",

@@ -1183,7 +1183,7 @@ run_4 = ...""",
                     ),
                     Option(
                         "Its tokens have all become the same.",
-                        "Run 1: with no difference between tokens no change of W_Q changes a "
+                        "with no difference between tokens no change of W_Q changes a "
                         "weight, while the other matrices learn.",
                     ),
                     Option(
@@ -1210,7 +1210,7 @@ run_4 = ...""",
                     ),
                     Option(
                         "Nothing, but that the loss is multiplied by a small number.",
-                        "Run 2: all gradients are small alike, and the tokens differ.",
+                        "all gradients are small alike, and the tokens differ.",
                     ),
                 )
             ),
@@ -1218,7 +1218,7 @@ run_4 = ...""",
                 (
                     Option(
                         "Its $W_Q$ and $W_K$ are 0.",
-                        "Run 3: each is a factor in the gradient of the other, so both stay there.",
+                        "each is a factor in the gradient of the other, so both stay there.",
                     ),
                     Option(
                         "Its tokens have all become the same.",
@@ -1243,7 +1243,7 @@ run_4 = ...""",
                     ),
                     Option(
                         "It has neither norms nor skips.",
-                        "Run 4: the gradient gets smaller in each layer on its way down, and the "
+                        "the gradient gets smaller in each layer on its way down, and the "
                         "tokens have become the same.",
                     ),
                     Option(
