@@ -1338,7 +1338,16 @@ def two_back_solution(n):
 _TEXTS = (24, 96, 1000)
 
 
+_biases = {}  # of the function that is looked at, by the length of the text
+
+
 def _bias(function, n):
+    if n not in _biases:
+        _biases[n] = _asked_for_bias(function, n)
+    return _biases[n]
+
+
+def _asked_for_bias(function, n):
     answer = function(n)
     if answer is None or answer is ...:
         return f"for n = {n} it returns nothing"
@@ -1352,6 +1361,7 @@ def _bias(function, n):
 
 
 def _square_arrays(function):
+    _biases.clear()
     found = (_bias(function, n) for n in (3, *_TEXTS))
     return next((each for each in found if isinstance(each, str)), None)
 
