@@ -19,6 +19,7 @@ from qkvlib.book.exercises._code import Code
 from qkvlib.book.exercises._exercise import GRADES, KINDS
 from qkvlib.book.exercises._stub import value_of
 from qkvlib.book.exercises._verdict import KINDS as VERDICTS
+from qkvlib.book.exercises._verdict import Verdict
 
 EXERCISES = {each.id: each for chapter in chapters().values() for each in chapter.EXERCISES}
 ANSWERS = [importlib.import_module(f"answers.chapter_{number}") for number in chapters()]
@@ -561,11 +562,24 @@ def test_what_a_function_prints_or_warns_is_not_shown(capsys, recwarn):
     assert not recwarn.list
 
 
+def test_a_verdict_in_a_notebook_is_safe_and_marks_code():
+    says = "`x < 1` & <b>"
+    page = Verdict("E1.1", "wrong", says, (("<i>", "<script>"),))._repr_html_()
+    assert "<code>x &lt; 1</code> &amp; &lt;b&gt;" in page
+    assert "<script>" not in page
+    assert "<i>" not in page
+
+
 def test_hints_come_one_at_a_time(monkeypatch):
     monkeypatch.setattr("qkvlib.book.exercises._hints_given", {})
     hints = find("E1.1").hints
     for number, text in enumerate(hints, start=1):
-        assert repr(hint("E1.1")) == f"E1.1, hint {number} of {len(hints)}: {text}"
+        text_of = hint("E1.1")
+        assert (
+            repr(text_of)
+            == text_of._repr_markdown_()
+            == f"E1.1, hint {number} of {len(hints)}: {text}"
+        )
     assert "those were all the hints" in hint("E1.1")
     assert "hint 1 of" in hint("E1.1")
 

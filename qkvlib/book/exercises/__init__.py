@@ -92,9 +92,12 @@ def hint(id):
 
 
 class Hint(str):
-    """A hint, shown without quotes."""
+    """A hint, shown without quotes, and as Markdown in a notebook."""
 
     def __repr__(self):
+        return str(self)
+
+    def _repr_markdown_(self):
         return str(self)
 
 

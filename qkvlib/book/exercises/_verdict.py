@@ -1,6 +1,7 @@
 """What a checker says about an answer."""
 
 import html
+import re
 from dataclasses import dataclass
 
 KINDS = (
@@ -52,11 +53,16 @@ class Verdict:
 
     def _repr_html_(self):
         colour = COLOURS.get(self.kind, ELSE)
-        parts = [f"<p><strong>{html.escape(self.headline)}</strong> {html.escape(self.says)}</p>"]
+        parts = [f"<p><strong>{_marked(self.headline)}</strong> {_marked(self.says)}</p>"]
         for label, text in self.details:
             parts.append(f"<p>{html.escape(label)}:</p>\n<pre>{html.escape(text)}</pre>")
         style = f"border-left: 0.25rem solid {colour}; padding-left: 0.75rem"
         return f'<div class="verdict" style="{style}">\n' + "\n".join(parts) + "\n</div>"
+
+
+def _marked(text):
+    """Text as HTML, with what stands between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def _indented(text):
