@@ -26,6 +26,7 @@ ANSWERS = [importlib.import_module(f"answers.chapter_{number}") for number in ch
 OTHERS = {id: each for answers in ANSWERS for id, each in answers.OTHERS.items()}
 WRONG = {id: each for answers in ANSWERS for id, each in answers.WRONG.items()}
 
+needs_torch = pytest.mark.skipif(torch is None, reason="needs torch")
 every = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
 
 
@@ -113,6 +114,8 @@ def test_the_solution_is_right(exercise):
 @every
 def test_an_answer_that_is_written_differently_is_right(exercise):
     for answer in OTHERS[exercise.id]:
+        if torch is None and callable(answer) and "torch" in inspect.getsource(answer):
+            continue
         verdict = look(exercise, answer)
         assert verdict, (answer, verdict)
 
@@ -127,7 +130,8 @@ def test_an_answer_in_torch_is_right_where_the_exercise_allows_it(exercise):
 def test_numbers_may_come_in_any_form(exercise):
     right = np.asarray(exercise.checker.right(), float)
     forms = [right, right.tolist(), tuple(right.tolist()) if right.ndim else right.item()]
-    forms += [torch.tensor(right), right + exercise.checker.tolerance / 2]
+    forms += [right + exercise.checker.tolerance / 2]
+    forms += [torch.tensor(right)] if torch else []
     forms += [str(right.item())] if right.size == 1 else [right.astype(str)]
     for answer in forms:
         assert look(exercise, answer).kind == "right", answer
@@ -247,8 +251,10 @@ def junk():
 
     yield from (0, -1.5, math.nan, math.inf, True, "", "z", "right", b"a", [], {}, (), set(), 1j)
     yield from ([[1, 2], [3]], {"a": 1}, range(3), object(), Begun, Begun(), np, len, iter([1]))
-    yield from (np.zeros(0), np.zeros((3, 4)), np.full(5, np.nan), np.array(["x"]), torch.ones(2))
-    yield from (np.array([object()]), ValueError("no"), torch.nn.Linear(2, 2), [None, 1], "e" * 999)
+    yield from (np.zeros(0), np.zeros((3, 4)), np.full(5, np.nan), np.array(["x"]), [None, 1])
+    yield from (np.array([object()]), ValueError("no"), "e" * 999)
+    if torch:
+        yield from (torch.ones(2), torch.nn.Linear(2, 2))
 
 
 @every
@@ -409,6 +415,7 @@ def test_what_fails_without_an_argument_or_with_a_batch_is_not_told_of_its_axes(
         assert "axis" not in verdict.says
 
 
+@needs_torch
 def test_laws_see_arrays_where_a_function_returns_tensors():
     def a_fresh_layer(x, W, b=None):
         return torch.nn.Linear(*W.shape, bias=b is not None)(torch.tensor(x).float())
@@ -530,6 +537,10 @@ def test_what_is_no_number_is_named():
         verdict = check("E1.1", answer, record=False)
         assert verdict.kind == "wrong type"
         assert said in verdict.says
+
+
+@needs_torch
+def test_numbers_may_come_as_tensors_of_any_kind():
     assert check("E1.1", torch.tensor([0, 0, 2, -1, 0], dtype=torch.bfloat16), record=False)
     assert check("E1.1", list(torch.tensor([0.0, 0, 2, -1, 0], requires_grad=True)), record=False)
 
