@@ -26,11 +26,16 @@ ABOUT = """\
 
 {count} exercises, about {minutes} minutes in all.
 To work on them, open this page in JupyterLab: `python run.py lab`, then `{file}`.
-Run the first cell.
-For each exercise complete its cell, run it, and run the check below.
-The check says what is right, and where something is wrong it names the mistake if it knows it.
-Hints are folded, the mildest first; `hint("{first}")` prints them one by one.
-`progress()` lists what you have done."""
+
+1. Run the first cell.
+2. For each exercise complete its cell, run it, and run the check below.
+   The check says what is right, and where something is wrong it names the mistake if it knows it.
+3. Hints are folded, the mildest first; `hint("{first}")` shows them one by one.
+
+You may run all cells at any time: what you have not begun is called *not attempted*.
+`progress()` lists what you have done.
+It is kept in `exercise_progress.json`, beside this notebook; delete that file to begin anew.
+Your answers stay in the notebook when you save it; a copy of it works as well."""
 
 SOLVED = """\
 The solution of each exercise is folded too, with the reasons why it is right.
@@ -43,7 +48,6 @@ No code here: open the answer that you think is right.
 It says whether it is, and why."""
 
 TASK = """\
-({anchor})=
 ## {id} {title}
 
 {grade} · {kind} · about {minutes} minutes · {section}
@@ -122,7 +126,6 @@ def solution_cell(exercise, surroundings):
 
 def task(exercise):
     text = TASK.format(
-        anchor=anchor_of(exercise),
         id=exercise.id,
         title=exercise.title,
         grade=exercise.grade,
@@ -186,7 +189,8 @@ def choice(option, name):
 
 def inline_html(text):
     """One line of Markdown as HTML, because Markdown is not looked for inside a summary."""
-    markdown = MarkdownIt("commonmark", {"html": False}).use(dollarmath_plugin)
+    markdown = MarkdownIt("commonmark", {"html": False, "typographer": True}).use(dollarmath_plugin)
+    markdown.enable("smartquotes")  # as Sphinx has them in the text around it
     markdown.add_render_rule("math_inline", _formula)
     return markdown.renderInline(one_line(text))
 

@@ -69,7 +69,7 @@ def test_an_exercise_is_task_stub_check_hints_and_solution_in_this_order():
     ids = [cell.id for cell in PAGE.cells if cell.id.startswith("e9-2")]
     assert ids == [f"e9-2-{part}" for part in ("task", "stub", "check", "hints", "solution", "why")]
     task = CELLS["e9-2-task"].source
-    assert task.startswith("(e9-2)=\n## E9.2 A softmax that survives\n\ncore · fill in · about 12")
+    assert task.startswith("## E9.2 A softmax that survives\n\ncore · fill in · about 12")
     assert CELLS["e9-2-stub"].source.endswith('in sum along axis."""\n    ...')
     assert CELLS["e9-2-check"].source == 'check("E9.2", softmax)'
 
@@ -242,6 +242,7 @@ def test_an_option_keeps_its_marks():
         "<em>a</em> <code>b &lt; c</code> &amp; <strong>d</strong>"
     )
     assert r"\(a &lt; \sqrt{b}\)</span>" in inline_html(r"$a < \sqrt{b}$")
+    assert inline_html("\"it\" isn't `'x'`") == "“it” isn’t <code>'x'</code>"
 
 
 # ---- refresh, and the table ----------------------------------------------------------------------
