@@ -556,6 +556,17 @@ def test_prints_come_back_after_a_check_that_was_left_behind(monkeypatch, capsys
     assert capsys.readouterr().out == "visible\n"
 
 
+def test_a_right_answer_may_be_slow():
+    def one_by_one(n_query, n_key):
+        rows = [[j <= i + n_key - n_query for j in range(n_key)] for i in range(n_query)]
+        return np.array(rows)
+
+    verdict = check("E3.5", one_by_one, record=False)
+    assert verdict.kind == "right, but"
+    assert "slow" in verdict.says
+    assert check("E3.5", lambda m, n: np.tri(m, n, n - m, dtype=bool), record=False).kind == "right"
+
+
 def test_arguments_may_be_taken_by_other_names_or_by_name_alone():
     solution = find("E1.6").solution
     assert check("E1.6", lambda w, limit=0.05: solution(w, limit), record=False)

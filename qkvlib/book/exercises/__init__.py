@@ -27,7 +27,7 @@ from qkvlib.book.show import table
 
 __all__ = ["check", "hint", "progress", "find", "chapters"]
 
-SECONDS = 5.0  # for all probes of one answer together
+SECONDS = 10.0  # for all probes of one answer together
 
 _hints_given = {}
 
@@ -39,7 +39,7 @@ def check(id, answer, *, record=True):
     array or tensor; `...` while there is none. record: note the outcome for `progress`
     -> a `Verdict`, which is true if the answer is right
 
-    A function is tried on plain and extreme inputs and is stopped after five seconds. What it
+    A function is tried on plain and extreme inputs and is stopped after ten seconds. What it
     prints is not shown, and the arrays of the reader stay as they are.
 
     Raises ValueError for an id that is none.

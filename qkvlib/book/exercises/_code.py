@@ -180,10 +180,15 @@ class Code:
         except Exception:
             return False
 
+    def _slow(self, function):
+        """Whether it takes far longer than the right one, in two tries: one may be disturbed."""
+        limit = SLOW * _seconds(self._right, self.large)
+        return all(_seconds(function, self.large) > limit for _ in range(2))
+
     def _quality(self, exercise, function):
         if any(each.changed_by(function) for each in self.cases):
             return Verdict(exercise.id, "right, but", CHANGES)
-        if self.large and _seconds(function, self.large) > SLOW * _seconds(self._right, self.large):
+        if self.large and self._slow(function):
             says = "But it is slow: on a larger case more than "
             says += f"{SLOW} times as long as whole-array code. Which loop could be one operation?"
             return Verdict(exercise.id, "right, but", f"It answers rightly. {says}")

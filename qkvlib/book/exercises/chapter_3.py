@@ -414,6 +414,7 @@ dtype: positive, and with the sum 1 along `axis`.
             case(_TABLE.astype(np.float32)),
         ),
         laws=False,  # they speak of attention
+        large=case(np.tile(_TABLE, (100, 100))),
     ),
     hints=(
         "Try it on an array `(2, 3)`, along both axes, and look at the sums.",
@@ -505,6 +506,7 @@ The query `[[1, 0]]` with the keys `[[3, 1], [3, 2]]` scores both alike, so valu
             case(1000 * _Q2, _K2, _V2),
             case(*(x.astype(np.float32) for x in (_Q2, _K2, _V2))),
         ),
+        large=case(*(np.tile(x, (90, 1)) for x in (_Q2, _K2, _V2))),
         beyond=("zero-times-nan", "half-product-before-the-scale"),
     ),
     hints=(
@@ -572,7 +574,11 @@ key.
 `causal_mask(2, 3)` is `[[True, True, False], [True, True, True]]`.""",
     stub=causal_mask,
     solution=causal_mask_solution,
-    checker=Code("causal mask", cases=(case(2, 2), case(3, 3), case(2, 3), case(1, 4), case(2, 5))),
+    checker=Code(
+        "causal mask",
+        cases=(case(2, 2), case(3, 3), case(2, 3), case(1, 4), case(2, 5)),
+        large=case(1000, 2000),
+    ),
     hints=(
         "Write the table for 2 queries and 5 keys by hand. At which place does the first query "
         "stand?",
