@@ -177,9 +177,7 @@ def chunked_attention(
     queries, keys, values = (_spread(x, lead) for x in (query, key, value))
 
     def blocks():
-        # Under a causal mask the last rows have the most to read: threads end nearly together when
-        # the small ones are left for the end.
-        for rows, columns in reversed(list(visits(mask, *shape[-2:], chunk_size))):
+        for rows, columns in visits(mask, *shape[-2:], chunk_size):
             chunks = [_chunk(some, bias, shape, query, rows, keys) for keys, some in columns]
             chunks = [(keys, *(_spread(x, lead) for x in rest)) for keys, *rest in chunks]
             for item in np.ndindex(lead):  # one head of one sequence: two axes are left
