@@ -439,6 +439,10 @@ WRONG = {
     },
     "E4.9": {
         "downwards": [_sorting(8 * _DIGIT, -200, (_DIGIT < _WRITTEN) | (_WRITTEN < 0))],
+        "undecided": [
+            np.vstack([_sorting(-8 * _DIGIT, -200)[:10], np.zeros((1, 10))]),
+            50.0 * (_DIGIT == _WRITTEN + 1),
+        ],
         "written-twice": [
             np.tile(-8 * _DIGIT, (11, 1)),
             _sorting(-8 * _DIGIT, -200, _DIGIT >= _WRITTEN),

@@ -469,7 +469,9 @@ def _count(gots, wanteds):
 def _shapes(got, wanted, case, exercise):
     says = f"Shape {wanted.shape} is expected, got {got.shape}."
     if got.ndim != wanted.ndim:
-        return says + f" That is {got.ndim} axes for {wanted.ndim}."
+        return (
+            says + f" That is {got.ndim} {'axis' if got.ndim == 1 else 'axes'} for {wanted.ndim}."
+        )
     sizes = _sizes(case, exercise)
     for axis, (have, want) in enumerate(zip(got.shape, wanted.shape)):
         if have != want:

@@ -504,7 +504,12 @@ def _exact_far_from_0(norm):
 
 
 LAYER_NORM = _with_room_for_more(
-    "layer norm", call(1e5 * _ROWS), call(1e5 * _ROWS[:, :3]), last=(_exact_far_from_0,)
+    "layer norm",
+    call(1e5 * _ROWS),
+    call(1e5 * _ROWS[:, :3]),
+    call(_ROWS, None, np.arange(4.0)),
+    call(_ROWS, np.arange(4.0), None),
+    last=(_exact_far_from_0,),
 )
 
 
@@ -549,6 +554,34 @@ def squares_less_a_square(x, weight=None, bias=None, eps=1e-5):
     return _dressed((x - mean) / np.sqrt(variance + eps), weight, bias)
 
 
+@LAYER_NORM.mistake("Only rows that hardly vary show it.")
+def nothing_under_the_root(x, weight=None, bias=None, eps=1e-5):
+    """eps is not used: a row of equal numbers is divided by 0."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return _dressed(centred / x.std(axis=-1, keepdims=True), weight, bias)
+
+
+@LAYER_NORM.mistake("For the usual eps it is right.")
+def another_eps_than_given(x, weight=None, bias=None, eps=1e-5):
+    """The eps that is handed over is not used, but always the usual one."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return _dressed(centred / np.sqrt(x.var(axis=-1, keepdims=True) + 1e-5), weight, bias)
+
+
+@LAYER_NORM.mistake("The rows come out with a deviation of 1.")
+def mean_left_in(x, weight=None, bias=None, eps=1e-5):
+    """Each row is divided by its deviation, and its mean is not taken away."""
+    return _dressed(x / np.sqrt(x.var(axis=-1, keepdims=True) + eps), weight, bias)
+
+
+@LAYER_NORM.mistake("Where both are given it is right.")
+def bias_waits_for_a_weight(x, weight=None, bias=None, eps=1e-5):
+    """A bias without a weight is left out: each of the two may be given alone."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    normed = centred / np.sqrt(x.var(axis=-1, keepdims=True) + eps)
+    return normed if weight is None else _dressed(normed, weight, bias)
+
+
 @LAYER_NORM.mistake("With two axes it is right.")
 def axis_counted_from_the_front(x, weight=None, bias=None, eps=1e-5):
     """Axis 1 is the last one only where there are two: with a batch before them it is the words."""
@@ -576,8 +609,8 @@ of what is left after the mean is taken away. `eps` only keeps a row of equal nu
 by 0.
 
 `layer_norm(x, weight, bias, eps)` takes `x (..., d)` with any number of axes, and keeps its dtype.
-Where a `weight (d,)` is given it multiplies what is normed, column by column, and then a
-`bias (d,)` is added.
+Where a `weight (d,)` is given it multiplies what is normed, column by column; where a `bias (d,)`
+is given it is added after that. Each may come without the other.
 
 `[[1, 3]]` becomes `[[-1, 1]]`, and with `weight = [2, 1]`, `bias = [0, 5]` it becomes `[[-2, 6]]`,
 both nearly.""",
@@ -590,6 +623,8 @@ both nearly.""",
             case(_ROWS, eps=0),
             case(_ROW / 1000),
             case(_ROWS[:, :3], np.array([1.0, 2, 3]), np.array([0.0, 5, -5])),
+            case(_ROWS[:, :3], None, np.array([0.0, 5, -5])),
+            case(_ROWS[:, :3], np.array([1.0, 2, 3]), None),
             case(np.stack([_ROWS[:, :3], _ROWS[:, 1:]])),
             case(np.stack([_ROWS, _ROWS * 1e4, _ROWS - 1e4])),
             case(_ROWS.astype(np.float32)),
@@ -807,6 +842,12 @@ def _one_order(answers):
     return _near(others, 0) and min(abs(up), abs(down)) <= 0.01 < max(abs(up), abs(down))
 
 
+def _tells_kinds_apart(answers):
+    """Whether it does what it should for two kinds, but for a factor, and more besides."""
+    size = answers[_OPPOSITE].mean()
+    return size > 0.01 and _near(answers[_CORNERS] / size, (0, 1, 1, 0))
+
+
 def _of_another_size(answers):
     up, down = answers[_OPPOSITE]
     return _near(np.delete(answers, _OPPOSITE), 0) and min(abs(up), abs(down)) > 0.01
@@ -896,6 +937,11 @@ w_2 = np.zeros(2)""",
                 "another-size",
             ),
             Rule(
+                "It tells two kinds apart; but a word without a kind counts too.",
+                _if(_tells_kinds_apart),
+                "word-without-a-kind-counts",
+            ),
+            Rule(
                 "This is exclusive or of 0 and 1. Here the kinds are 1 and -1, and 0 is none.",
                 _if(lambda answers: _near(answers[_BITS], (0, 1, 1, 0))),
                 "kinds-taken-for-0-and-1",
@@ -904,11 +950,6 @@ w_2 = np.zeros(2)""",
                 "It answers where both are of the same kind.",
                 _if(_the_same_kind),
                 "same-for-different",
-            ),
-            Rule(
-                "Between two kinds it is right; but a word without a kind counts too.",
-                _if(lambda answers: _near(answers[_CORNERS], (0, 1, 1, 0))),
-                "word-without-a-kind-counts",
             ),
             Rule(
                 "Some of the nine answers are not right.",
@@ -1341,8 +1382,9 @@ QUIZ = (
                 "output-matrix-chooses",
             ),
             Option(
-                "It mixes them into the columns of the word, always in the same way.",
-                "Each head has its rows, and the output is the sum of what they write.",
+                "It mixes them into the columns of the word.",
+                "Each head has its rows, and the output is the sum of what they write, for every "
+                "word in the same way.",
             ),
             Option(
                 "It bends them: that is where the layer is not linear.",
@@ -1361,8 +1403,8 @@ QUIZ = (
                 "weight-is-what-is-written",
             ),
             Option(
-                "The weight does not say: one must look at its contribution.",
-                "The values may be short, and its rows of $W_O$ may turn them down.",
+                "The weight does not say.",
+                "Its contribution does: values may be short, and rows of $W_O$ may turn them down.",
             ),
             Option(
                 "Little: one sharp weight leaves no room for others.",
@@ -1460,8 +1502,8 @@ QUIZ = (
             ),
             Option(
                 "They grow without bound.",
-                "An average is never larger than the largest of its parts. What averaging does is "
-                "to bring words together.",
+                "How long they get is up to the matrices. What averaging does is to bring words "
+                "together.",
                 "attention-adds-up",
             ),
         ),
