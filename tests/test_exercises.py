@@ -8,6 +8,7 @@ import textwrap
 import time
 from collections import Counter
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,6 +84,9 @@ def test_a_self_test_has_one_right_option_a_question(number):
         assert sum(option.mistake is None for option in question.options) == 1
     places = [[o.mistake for o in question.options].index(None) for question in quiz]
     assert len(set(places)) >= 3  # the right one does not always stand in the same place
+    lengths = [[len(option.text) for option in question.options] for question in quiz]
+    longest = [row[place] > sorted(row)[-2] for row, place in zip(lengths, places)]
+    assert sum(longest) <= len(quiz) / 3  # nor is it always the longest
 
 
 # ---- stubs and solutions -------------------------------------------------------------------------
@@ -141,8 +145,13 @@ def test_numbers_may_come_in_any_form(exercise):
 def test_no_verdict_shows_the_solution(exercise):
     body = inspect.getsource(exercise.solution).split("\n", 1)[1]
     lines = {line.strip() for line in body.splitlines() if len(line.strip()) > 25}
-    for answer in [*junk(), *(getattr(exercise.checker, "letters", str)())]:
-        said = repr(look(exercise, answer))
+    wrong = [each for some in WRONG.get(exercise.id, {}).values() for each in some]
+    if isinstance(exercise.checker, Code):
+        wrong += [mistake.function for mistake in exercise.checker.kind.mistakes.values()]
+    for answer in [*junk(), *wrong, *(getattr(exercise.checker, "letters", str)())]:
+        verdict = look(exercise, answer)
+        own = [text for label, text in verdict.details if label == "It raises"]  # the answer's line
+        said = repr(replace(verdict, details=[d for d in verdict.details if d[1] not in own]))
         assert not any(line in said for line in lines)
 
 
@@ -343,15 +352,68 @@ def test_random_numbers_are_refused(exercise):
 def test_random_designs_are_refused(exercise):
     generator = np.random.default_rng(3)
     shapes = exercise.checker.shapes.values()
-    if "function" in shapes:
-        return
+
+    def part(shape, scale):
+        if shape == "function":
+            return lambda *given, **named: scale * generator.normal(size=(3, 3))
+        return scale * generator.normal(size=[3 if size is None else size for size in shape])
+
     for scale in (0, 1, 10):
-        sizes = [[3 if size is None else size for size in shape] for shape in shapes]
-        parts = [scale * generator.normal(size=size) for size in sizes]
+        parts = [part(shape, scale) for shape in shapes]
         assert not look(exercise, parts[0] if len(parts) == 1 else tuple(parts))
 
 
+@of_kind(Design)
+def test_functions_that_know_nothing_are_refused(exercise):
+    shapes = exercise.checker.shapes.values()
+    for nothing in (
+        lambda *given, **named: None,
+        lambda *given, **named: 0,
+        lambda *given, **named: True,
+        lambda *given, **named: given[0] if given else 1.0,
+        lambda *given, **named: np.zeros(1),
+        lambda: 1,
+    ):
+        if set(shapes) == {"function"}:
+            assert not look(exercise, nothing if len(shapes) == 1 else (nothing,) * len(shapes))
+
+
+@of_kind(Items)
+def test_one_random_part_is_refused(exercise):
+    generator = np.random.default_rng(4)
+    parts = exercise.checker.parts
+    right = {name: right_part(part) for name, part in parts.items()}
+    assert look(exercise, right).kind == "right"
+    for name, part in parts.items():
+        if isinstance(part, Numbers):
+            shape = np.shape(right[name])
+            off = generator.uniform(3, 9, shape) * max(part.tolerance, 0.5)
+            assert not look(exercise, right | {name: right[name] + off})
+        assert not look(exercise, right | {name: "z"})
+
+
 # ---- check, hint, progress -----------------------------------------------------------------------
+
+
+def test_what_its_writer_calls_unfinished_is_not_attempted():
+    def later(x, back):
+        raise NotImplementedError("later")
+
+    def broken(x, back):
+        return later(x, back) if back < 0 else np.full(3, x, dtype="no such type")
+
+    assert check("E1.3", later, record=False).kind == "not attempted"
+    assert check("E1.3", broken, record=False).kind == "raised"
+
+
+@needs_torch
+def test_what_torch_has_not_implemented_is_an_error():
+    def softmax_of_whole_numbers(x, back):
+        return torch.softmax(torch.ones(3, dtype=torch.int64), dim=0)
+
+    verdict = check("E1.3", softmax_of_whole_numbers, record=False)
+    assert verdict.kind == "raised"
+    assert "NotImplementedError" in verdict.says
 
 
 def test_an_endless_loop_is_stopped(monkeypatch):

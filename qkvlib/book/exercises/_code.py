@@ -22,6 +22,13 @@ from qkvlib.mistakes._catalogue import near
 
 SLOW = 50  # times as long as the right one
 CHANGES = "What it returns is right. But it changes the arrays that it is given."
+SINGLE = (
+    "It answers rightly, though not to the last digit. "
+    "Is something in it computed in float32, for inputs in float64?"
+)
+ELSEWHERE = "It is right on small cases, and fails on larger or more extreme ones."
+BY_CHANCE = " Asked twice the same, it answers differently: where does its chance come from?"
+ONLY_EQUAL = " Where all sizes are equal it is right: which axis goes where?"
 
 
 class Case(NamedTuple):
@@ -87,7 +94,7 @@ class Code:
             return Verdict(exercise.id, "not attempted", "This is still the code that was given.")
         function = adapted(answer, exercise.stub, self.cases[0])
         error = _error(function, self.cases[0])
-        if type(error) is NotImplementedError and not str(error):
+        if _is_unfinished(error, answer):
             return Verdict(exercise.id, "not attempted", "It says so itself.")
         return self._judged(exercise, function, answer)
 
@@ -103,27 +110,26 @@ class Code:
             return self._quality(exercise, function)
         if examined.only_its_arguments and found is None:
             return Verdict(exercise.id, "right, but", CHANGES)
-        elsewhere = "It is right on small cases, and fails on larger or more extreme ones."
         if self.single and self._nearly(function):
-            says = "It answers rightly, though not to the last digit. Is something in it computed "
-            return Verdict(exercise.id, "right, but", says + "in float32, for inputs in float64?")
-        kind, says, details, failing = found or ("wrong", elsewhere, (), None)
-        if kind == "wrong" and found and self._by_chance(function):
-            says += (
-                " Asked twice the same, it answers differently: where does its chance come from?"
-            )
-        if found is None or kind == "wrong":
+            return Verdict(exercise.id, "right, but", SINGLE)
+        if found is None:
+            details = self._law(function) or self._error_elsewhere(function, answer)
+            return Verdict(exercise.id, "wrong", ELSEWHERE, details)
+        return self._unknown(exercise, function, *found)
+
+    def _unknown(self, exercise, function, kind, says, details, failing):
+        """The verdict on a case that fails for a reason without a name."""
+        if kind == "wrong":
             details += self._law(function)
-        if found is None and not details:
-            details += self._error_elsewhere(function, answer)
-        about_axes = kind in ("raised", "wrong shape") and self.equal
-        if (
-            about_axes
-            and _form(failing) == _form(self.equal)
-            and not self._differs(function, self.equal)
-        ):
-            says += " Where all sizes are equal it is right: which axis goes where?"
+            says += BY_CHANCE if self._by_chance(function) else ""
+        elif kind in ("raised", "wrong shape") and self._only_equal(function, failing):
+            says += ONLY_EQUAL
         return Verdict(exercise.id, kind, says, details)
+
+    def _only_equal(self, function, failing):
+        """Whether it is right where all sizes are equal, asked in the same form."""
+        same_form = self.equal and _form(failing) == _form(self.equal)
+        return same_form and not self._differs(function, self.equal)
 
     def _known(self, exercise, function, examined, found):
         mistake = self.kind.mistakes[examined.mistake]
@@ -210,7 +216,7 @@ class Code:
             return {}
         forgiven = {self.kind.mistakes[name].law for name in self.beyond}
         spared = {law.__name__ for law in forgiven if law}
-        broken = broken_laws(_in_arrays(function), self.subject)
+        broken = broken_laws(function, self.subject)
         return {name: law for name, law in broken.items() if name not in spared}
 
     def _law(self, function):
@@ -265,17 +271,15 @@ def adapted(function, stub, first):
 
     stub: names the arguments. first: a case to find out whether it wants tensors.
     """
-    fitted = _fitted(function, stub)
-    error = _error(fitted, first)
+    on_arrays = _fitted(function, stub)
+    error = _error(on_arrays, first)
     if "torch" in sys.modules and error is not None:
-        on_tensors = _on_tensors(fitted)
-        on_tensors_error = _error(on_tensors, first)
-        wants_tensors = isinstance(error, (TypeError, AttributeError)) and not isinstance(
-            on_tensors_error, (TypeError, AttributeError)
-        )
-        if on_tensors_error is None or wants_tensors:
-            return on_tensors
-    return fitted
+        on_tensors = _on_tensors(on_arrays)
+        other = _error(on_tensors, first)
+        wrong_kind = (TypeError, AttributeError)  # as array.softmax, tensor.astype
+        if other is None or (isinstance(error, wrong_kind) and not isinstance(other, wrong_kind)):
+            return _in_arrays(on_tensors)
+    return _in_arrays(on_arrays)
 
 
 def _fitted(function, stub):
@@ -306,27 +310,24 @@ def _on_tensors(function):
         if isinstance(x, tuple):
             return tuple(map(tensor, x))
         if callable(x):  # such as a part of a block
-            return lambda *given: tensor(x(*map(array, given)))
+            return lambda *given: tensor(x(*map(_without_tensors, given)))
         return torch.from_numpy(x) if isinstance(x, np.ndarray) else x
 
-    def array(x):
-        return x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else x
-
     def on_tensors(*arguments, **named):
-        output = function(*map(tensor, arguments), **{key: tensor(x) for key, x in named.items()})
-        return tuple(map(array, output)) if isinstance(output, tuple) else array(output)
+        return function(*map(tensor, arguments), **{key: tensor(x) for key, x in named.items()})
 
     return on_tensors
 
 
 def _in_arrays(function):
-    """The function with arrays for the tensors that it returns, as laws want them."""
+    """The function with arrays for the tensors that it returns."""
+    return lambda *arguments, **named: _without_tensors(function(*arguments, **named))
 
-    def in_arrays(*arguments, **named):
-        output = function(*arguments, **named)
-        return output.detach().cpu().numpy() if hasattr(output, "detach") else output
 
-    return in_arrays
+def _without_tensors(x):
+    if isinstance(x, tuple):
+        return tuple(map(_without_tensors, x))
+    return x.detach().cpu().numpy() if hasattr(x, "detach") else x
 
 
 def _form(case):
@@ -340,6 +341,12 @@ def _error(function, case):
     except Exception as error:
         return error
     return None
+
+
+def _is_unfinished(error, answer):
+    """Whether the reader raised NotImplementedError: torch raises it too, with a message."""
+    raises = "raise " in readers_line(error, answer) if error else False
+    return isinstance(error, NotImplementedError) and (raises or not str(error))
 
 
 def _seconds(function, case):
@@ -357,10 +364,9 @@ def readers_line(error, answer):
     """The last line of the reader's own code in a traceback, with its number, or ""."""
     answer = getattr(answer, "func", answer)  # of a functools.partial
     called = answer if hasattr(answer, "__code__") else vars(type(answer)).get("__call__")
-    code = getattr(called, "__code__", None)
+    file = getattr(getattr(called, "__code__", None), "co_filename", "")
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if code and frame.filename == code.co_filename]
-    own = [frame for frame in own if "site-packages" not in frame.filename]
+    own = [each for each in frames if each.filename == file and "site-packages" not in file]
     if not own:
         return ""
     place = f"line {own[-1].lineno} of your cell, in {own[-1].name}"
@@ -377,8 +383,6 @@ def _arrays(output):
 
 
 def _array(part):
-    if hasattr(part, "detach"):
-        part = part.detach().cpu()
     try:
         array = np.asarray(part)
     except Exception:

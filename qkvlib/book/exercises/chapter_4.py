@@ -2038,7 +2038,7 @@ QUIZ = (
                 'Paul no longer reaches "he". Reach is what is broken.',
             ),
             Option(
-                "The rows of weights sum to 1.",
+                "Add up the rows of weights, each of which must sum to 1.",
                 "They still do: a softmax sees to that, whatever it is given.",
                 "row-sums-show-everything",
             ),
@@ -2093,7 +2093,7 @@ QUIZ = (
                 "before them.",
             ),
             Option(
-                "Heads of one layer always learn the same.",
+                "Heads of one layer see the same words, and so they always learn the same.",
                 "In 4.1 two heads of one layer divided the work without being told.",
                 "heads-of-a-layer-are-alike",
             ),
@@ -2114,7 +2114,7 @@ QUIZ = (
                 "parked-weight-is-meaning",
             ),
             Option(
-                "The head is broken for verbs.",
+                "The head was never trained on verbs, and is broken for them.",
                 "It does what it should: there is no second *won* to be read.",
                 "parked-weight-is-a-fault",
             ),
@@ -2138,7 +2138,7 @@ QUIZ = (
                 "weights-are-all-there-is",
             ),
             Option(
-                "Attention cannot resolve pronouns.",
+                "Attention as it is built cannot find out what a pronoun stands for.",
                 "Head A does, by hand, and L1H3 prefers the right name in most sentences.",
                 "no-head-proves",
             ),

@@ -460,7 +460,8 @@ desk = np.zeros((6, 6))
     hints=(
         "Which of the six numbers that come in speak of a kind? Only these two matter here.",
         "Each of the two needs a column that the other does not write to.",
-        "`desk[row, column]` is a slider. The row of B's `he/she` is 4; the column `action` is 3.",
+        "`desk[row, column]` is a slider: `desk[5, 2]` lets B's `refers` into `refers`. Which "
+        "do you need?",
     ),
     explanation="""\
 Two sliders are enough: A's kind goes to `he/she`, B's kind to `action`.
@@ -961,8 +962,8 @@ w_2 = np.zeros(2)""",
         'Begin with one unit, for "the first is he-like and the second is she-like".',
         "Which sum or difference of the two kinds is largest for just this pair? How large is it "
         "for 1 and 0?",
-        "`first - second` is 2 for this pair, and at most 1 for all others. A bias can put 0 "
-        "between them; the second unit does the same in reverse.",
+        "How large is `first - second` for this pair, and how large at most for all others? What "
+        "can a bias do between the two?",
     ),
     explanation="""\
 `first - second` is 2 for he-like and she-like, and at most 1 for all other pairs.
@@ -1124,8 +1125,8 @@ Say to yourself which order it is. Then repair it, so that both parts do what th
     hints=(
         "Read the formula of the text from the inside out: what is computed first, what last?",
         "In the code, what does `norm` get, and what does the part get? What should they get?",
-        "`norm` must be the last thing that happens in each of the two lines, and the part gets "
-        "`x` as it is.",
+        "Read the formula from the inside out: what happens first, what last? "
+        "Compare each of the two lines.",
     ),
     explanation="""\
 The code was pre-norm: it norms what goes *into* a part, and adds to an `x` that is never normed.
@@ -1422,7 +1423,7 @@ QUIZ = (
                 "residual-is-not-linear",
             ),
             Option(
-                "That many matrices stand one after another.",
+                "That many matrices stand one after another, each with its own numbers.",
                 "A hundred of them can be folded into one.",
                 "depth-bends",
             ),
@@ -1471,7 +1472,7 @@ QUIZ = (
                 "rows-forced",
             ),
             Option(
-                "None: the next layer can have any width.",
+                "None: the next layer takes whatever width it is handed.",
                 "Its output is added to the word, and only rows of the same width can be added.",
                 "nothing-forced",
             ),

@@ -1519,7 +1519,7 @@ QUIZ = (
                 "bfloat16 reaches as far as float32, with coarser steps.",
             ),
             Option(
-                "float16 has too few digits, so that its sums go astray.",
+                "float16 has too few digits, so that its sums go astray step by step.",
                 "It has three bits of digits more than bfloat16; what it lacks is reach.",
                 "reach-for-steps",
             ),
@@ -1545,7 +1545,7 @@ QUIZ = (
                 "After fifty steps the slow start has moved, and the saddle has not.",
             ),
             Option(
-                "It is well initialised: it prefers nothing.",
+                "It is well initialised: so far it prefers nothing to anything.",
                 "It may be, and it may stay there for ever, if $W_Q$ and $W_K$ are 0.",
                 "flat-is-healthy",
             ),
@@ -1599,7 +1599,7 @@ QUIZ = (
                 "one-query-for-all",
             ),
             Option(
-                "Old queries change with each new token, so that they must be made again.",
+                "Old queries change with each new token, so that all of them must be made again.",
                 "Under a causal mask nothing of an old token changes, in any layer.",
                 "old-tokens-change",
             ),
@@ -1609,7 +1609,7 @@ QUIZ = (
         "Two devices share a layer: each has half of the heads. What must they send each other?",
         (
             Option(
-                "Their scores, for the softmax needs all of them.",
+                "Their scores, for the softmax needs those of all heads.",
                 "A softmax runs along the keys of one head, and a head lies on one device.",
                 "softmax-over-heads",
             ),
