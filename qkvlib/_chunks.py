@@ -7,9 +7,9 @@ def visits(mask, n_query, n_key, chunk_size):
     """Pairs of a block of queries and the list of the chunks of keys that it may reach.
 
     A block is a range of indices. A chunk is one too, and what of the mask is to be asked there:
-    the mask, or None where it allows all. A chunk has at most `chunk_size` keys, a block half as
-    many queries, so that a block follows the edge of a pattern closely and a chunk is still worth
-    a product. A Pattern says what can be reached; of an array that shows when it is looked at.
+    the mask, or None where it allows all. A chunk has `chunk_size` keys, a block half as many
+    queries, so that a block follows the edge of a pattern closely and a chunk is still worth a
+    product. A Pattern says what can be reached; of an array that shows when it is looked at.
     """
     for queries in _cut(0, n_query, (chunk_size + 1) // 2):
         reach = common = [(0, n_key)]
@@ -28,6 +28,6 @@ def _is_within(keys, stretches):
 
 
 def _cut(start, stop, size):
-    return [
-        range(first, min(first + size, stop)) for first in range(start, max(stop, start + 1), size)
-    ]
+    """Ranges of `size` indices; a rest of at most half as many goes with the range before it."""
+    ends = [*range(start + size, stop - size // 2, size), stop]
+    return list(map(range, [start, *ends], ends))

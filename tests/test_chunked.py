@@ -200,18 +200,23 @@ def test_mask_and_bias_must_fit(backend):
 
 def visited(twin, qkv, **options):
     """How many scores are computed for each item of the leading axes."""
+    return sum(map(math.prod, shapes_of_scores(twin, qkv, **options)))
+
+
+def shapes_of_scores(twin, qkv, **options):
+    """The shapes of the scores that are computed, chunk by chunk."""
     module = import_module(f"{twin.lib.__name__}.attention")
     name = "attention_scores" if twin.is_torch else "_capped"
     product, counted = getattr(module, name), []
 
     def counting(*inputs, **options):
         scores = product(*inputs, **options)
-        counted.append(math.prod(scores.shape))
+        counted.append(tuple(scores.shape))
         return scores
 
     with patch.object(module, name, counting):
         twin.lib.chunked_attention(*twin.arrays(*qkv), **options)
-    return sum(counted)
+    return counted
 
 
 # With chunks of 4 keys a block has 2 queries: of 12 there are 6.
@@ -227,6 +232,15 @@ VISITS = {
 @pytest.mark.parametrize(("pattern", "scores"), VISITS.values(), ids=VISITS)
 def test_a_pattern_tells_which_keys_to_visit(backend, pattern, scores):
     assert visited(backend, drawn((), 12, 12), mask=pattern, chunk_size=4) == scores
+
+
+@pytest.mark.parametrize(
+    ("n_key", "widths"), [(4, [4]), (6, [6]), (7, [4, 3]), (10, [4, 6]), (11, [4, 4, 3])]
+)
+def test_a_rest_of_at_most_half_a_chunk_is_read_with_the_one_before(backend, n_key, widths):
+    mask = backend.array(np.ones((2, n_key), dtype=bool))
+    shapes = shapes_of_scores(backend, drawn((), 2, n_key), mask=mask, chunk_size=4)
+    assert shapes == [(2, width) for width in widths]
 
 
 def test_a_pattern_is_not_asked_about_other_keys(backend):
@@ -253,7 +267,7 @@ def test_a_pattern_is_not_asked_about_keys_that_are_common(backend):
     mask = Pattern(rule, *bounds)
     backend.lib.chunked_attention(*backend.arrays(*drawn((3,), 12, 12)), mask=mask, chunk_size=4)
     blocks = [n for n in asked if n != (0, 0)]  # once for the sake of errors
-    assert blocks == [(2, 2), (2, 4), (2, 2), (2, 4), (2, 2), (2, 4)]
+    assert blocks == [(2, 2), (2, 4), (2, 6), (2, 4), (2, 6), (2, 4)]
 
 
 def test_a_chunk_that_an_array_forbids_is_not_visited(backend):

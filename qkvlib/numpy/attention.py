@@ -154,7 +154,8 @@ def chunked_attention(
     a block of queries may not attend to are not visited; a `qkvlib.patterns.Pattern` knows which
     ones these are, and is asked for one chunk at a time.
     Threads share the blocks, as many as NumPy's OpenBLAS may use (OPENBLAS_NUM_THREADS).
-    chunk_size: how many keys a chunk has; a block has half as many queries.
+    chunk_size: how many keys a chunk has, the last one up to half as many more; a block has half
+    as many queries.
     mask, bias, scale, softcap and errors: as in `scaled_dot_product_attention`.
 
     Source: Milakov & Gimelshein 2018, "Online normalizer calculation for softmax", algorithm 3;

@@ -205,7 +205,8 @@ def chunked_attention(
     need no more: the scores are computed again, chunk by chunk. Chunks that a block of queries may
     not attend to are not visited; a `qkvlib.patterns.Pattern` knows which ones these are, and is
     asked for one chunk at a time.
-    chunk_size: how many keys a chunk has; a block has half as many queries.
+    chunk_size: how many keys a chunk has, the last one up to half as many more; a block has half
+    as many queries.
     mask, bias, scale, softcap and errors: as in `scaled_dot_product_attention`.
 
     Without bias, softcap and mask (or with `causal` for as many queries as keys) torch's fused
