@@ -38,7 +38,8 @@ def check_floating(**tensors):
                 f"{name} must be float16, bfloat16, float32 or float64, got {x.dtype}; "
                 f"convert it, as in {name}.float()"
             )
-    if len({product_dtype(x) for x in tensors.values()}) > 1:
+    differ = len({x.dtype for x in tensors.values()}) > 1  # which autocast may bring into line
+    if differ and len({product_dtype(x) for x in tensors.values()}) > 1:
         listed = ", ".join(f"{name} {x.dtype}" for name, x in tensors.items())
         raise TypeError(f"all must have one dtype, got {listed}; convert with .to(dtype)")
     check_devices(**tensors)

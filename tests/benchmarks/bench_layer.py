@@ -28,14 +28,15 @@ def finished(call, device):
 @pytest.mark.parametrize("n", [128, 512, 1024, 2048])
 def bench_forward(compare, device, n):
     ours, rival, x = layers(n, device)
+    ours.eval(), rival.eval()
     with torch.no_grad():
         compare(
             f"torch layer, forward, n {n}",
-            finished(lambda: ours.eval()(x), device),
-            finished(lambda: rival.eval()(x, x, x, need_weights=False), device),
+            finished(lambda: ours(x), device),
+            finished(lambda: rival(x, x, x, need_weights=False), device),
             reach=1.0,
             aim=0.85,
-            rounds=12000 // n,
+            calls=2048 // n,
         )
 
 
@@ -47,4 +48,5 @@ def bench_forward_and_backward(compare, device, n):
         finished(lambda: ours(x).sum().backward(), device),
         finished(lambda: rival(x, x, x, need_weights=False)[0].sum().backward(), device),
         reach=1.0,
+        calls=2048 // n,
     )

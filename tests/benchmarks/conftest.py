@@ -27,23 +27,30 @@ def device(request):
 
 @pytest.fixture
 def compare(benchmark):
-    """Time `ours` and `rival` in turns: `compare(row, ours, rival, reach=, aim=, rounds=)`.
+    """Time `ours` and `rival` in turns: `compare(row, ours, rival, reach=, aim=, rounds=, calls=)`.
 
     The row of the table gets the ratio of the medians, `ours / rival`; both are called once
     before, to warm up. reach: the ratio that must not be exceeded; aim: a better one, hoped for.
+    calls: how many make one turn; of a short call one alone would mostly show how long it takes to
+    drive the other side's numbers out of the processor's cache.
     """
 
-    def compare(row, ours, rival, *, reach, aim=None, rounds=15):
+    def compare(row, ours, rival, *, reach, aim=None, rounds=15, calls=1):
         rivals_times = []
+
+        def our_turn():
+            for _ in range(calls):
+                ours()
 
         def rivals_turn():
             start = time.perf_counter()
-            rival()
+            for _ in range(calls):
+                rival()
             rivals_times.append(time.perf_counter() - start)
 
         ours()
         rival()
-        benchmark.pedantic(ours, setup=rivals_turn, rounds=rounds)
+        benchmark.pedantic(our_turn, setup=rivals_turn, rounds=rounds)
         ratio = benchmark.stats.stats.median / median(rivals_times)
         benchmark.extra_info.update(row=row, value=ratio, reach=reach, aim=aim, unit="times")
 
