@@ -302,7 +302,7 @@ def _as_pattern(other):
     if "bool" not in str(getattr(other, "dtype", None)):
         raise TypeError(
             "a pattern is joined with another pattern or with a Boolean array, "
-            f"got {type(other).__name__}; a float mask belongs in bias"
+            f"got {getattr(other, 'dtype', type(other).__name__)}; a float mask belongs in bias"
         )
     return _pattern(
         lambda i, j, block: _handed_out(other, i, j, block),

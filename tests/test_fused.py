@@ -94,7 +94,7 @@ def both(query, key, value, **options):
         lib.scaled_dot_product_attention(query, key, value, **options),
         weights @ value,
     ):
-        loss = (output * torch.arange(6, device=output.device).cos()).sum()
+        loss = (output * torch.arange(output.shape[-1], device=output.device).cos()).sum()
         yield output, torch.autograd.grad(loss, (query, key, value))
 
 
@@ -110,12 +110,18 @@ def test_fused_and_explicit_agree(twin, mask, scale):
         assert_near(gradient, back(wanted))
 
 
+@pytest.mark.parametrize("scale", [None, 0, -0.4, 1e-60, -1e-60], ids=str)
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3), (2, 1, 3)], ids=str)
 @pytest.mark.parametrize("twin", TORCH, ids=str)
-def test_they_agree_on_a_causal_square(twin, lead):
+def test_they_agree_on_a_causal_square(twin, lead, scale):
+    """Also where the scale is not above 0, by which kernels multiply the -inf of the future."""
     query, key, value = qkv(twin, lead, n_query=5)
-    (output, gradients), (expected, of_expected) = both(query, key, value, mask=causal)
+    value = (value[..., :1] * torch.arange(1, 8, device=value.device)).detach().requires_grad_()
+    assert value.shape == key.shape  # some kernels want it so
+    options = {"mask": causal, "scale": scale}
+    (output, gradients), (expected, of_expected) = both(query, key, value, **options)
     assert_near(output, back(expected))
+    assert_near(lib.chunked_attention(query, key, value, **options), back(expected))
     for gradient, wanted in zip(gradients, of_expected):
         assert_near(gradient, back(wanted))
 

@@ -177,7 +177,10 @@ def _fused(query, key, value, mask, scale, shape, lead, dropout):
         allowed, is_causal = allowed_pairs(mask, None, shape, query), False
     nothing = None if allowed is None else ~allowed.any(dim=-1, keepdim=True)
     key, value = without_unreachable(key, allowed), without_unreachable(value, allowed)
-    inputs = (query, key, value)
+    limits = torch.finfo(working_dtype(query))
+    scale = _checks.resolve_scale(scale, query.shape[-1], limits)
+    scaled, scale = _with_positive_scale(query, scale, limits)
+    inputs = (scaled, key, value)
     if query.device.type == "cpu":
         inputs = map(working, inputs)
     output = F.scaled_dot_product_attention(
@@ -185,10 +188,21 @@ def _fused(query, key, value, mask, scale, shape, lead, dropout):
         attn_mask=None if allowed is None else allowed | nothing,
         dropout_p=dropout,
         is_causal=is_causal,
-        scale=_checks.resolve_scale(scale, query.shape[-1], torch.finfo(working_dtype(query))),
+        scale=scale,
     )
     output = output.to(product_dtype(query))
     return output if nothing is None else output.masked_fill(nothing, 0.0)
+
+
+def _with_positive_scale(query, scale, limits):
+    """A query and a scale above 0 that give the same scores.
+
+    Some kernels write -inf where a pair is forbidden and scale afterwards: times 0 that is NaN,
+    times a negative number the best score of all.
+    """
+    if scale >= limits.tiny:
+        return query, scale
+    return (-query, -scale) if scale <= -limits.tiny else (query * scale, 1.0)
 
 
 def chunked_attention(
