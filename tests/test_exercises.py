@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from twins import torch
 
+import qkvlib.numpy as qn
 from qkvlib.book.exercises import _progress, chapters, check, find, hint, progress
 from qkvlib.book.exercises._answers import Choice, Design, Items, Numbers
 from qkvlib.book.exercises._code import Code
@@ -21,6 +22,8 @@ from qkvlib.book.exercises._exercise import GRADES, KINDS
 from qkvlib.book.exercises._stub import value_of
 from qkvlib.book.exercises._verdict import KINDS as VERDICTS
 from qkvlib.book.exercises._verdict import Verdict
+from qkvlib.mistakes import Subject
+from qkvlib.numpy.gradients import softmax_backward
 
 EXERCISES = {each.id: each for chapter in chapters().values() for each in chapter.EXERCISES}
 ANSWERS = [importlib.import_module(f"answers.chapter_{number}") for number in chapters()]
@@ -182,6 +185,22 @@ def test_a_mistake_in_code_is_named_and_shown(exercise, mistake):
         assert verdict.details, "no counter-example"
 
 
+@pytest.mark.parametrize("id", ["E3.3", "E3.4", "E3.6", "E4.2"])
+def test_the_probes_are_answered_once_for_a_verdict(id, monkeypatch):
+    checker = EXERCISES[id].checker
+    kind = checker.kind
+    answers = [mistake.function for mistake in kind.mistakes.values()]
+    answers += [EXERCISES[id].solution, lambda *given, **named: 0.1 + kind.right(*given, **named)]
+    assert kind._right_answers
+    assert kind._wrong_answers  # both are computed once for all
+    asked = []
+    ask = Subject._answers
+    monkeypatch.setattr(Subject, "_answers", lambda *given: asked.append(1) or ask(*given))
+    for count, answer in enumerate(answers, start=1):
+        look(EXERCISES[id], answer)
+        assert len(asked) <= count
+
+
 def numbers_in(checker):
     if isinstance(checker, Numbers):
         yield checker, lambda answer: answer
@@ -249,6 +268,56 @@ def test_wrong_answers_without_a_name_are_refused(exercise):
         verdict = look(exercise, answer)
         assert not verdict
         assert verdict.mistake is None, verdict
+
+
+# ---- the work of others --------------------------------------------------------------------------
+
+
+def by_the_library():
+    for exercise in EXERCISES.values():
+        if isinstance(exercise.checker, Code):
+            right = exercise.checker.kind.right
+            if right.__name__ in exercise.checker.studied:
+                yield pytest.param(exercise.id, right, right.__name__, id=exercise.id)
+    yield "E1.4", lambda scores, values: qn.softmax(scores) @ values, "softmax"
+    yield "E3.8", lambda p, g: softmax_backward(g, p), "softmax_backward"
+    yield "E3.12", lecture_head_of_the_library, "scaled_dot_product_attention"
+    yield "E4.3", layer_of_the_library, "MultiHeadAttention"
+    yield "E7.3", chunks_of_the_library, "chunked_attention"
+    yield "E7.8", lambda x, **how: qn.token_probabilities(x, **how), "token_probabilities"
+
+
+def lecture_head_of_the_library(x, W_Q, W_K, W_V):
+    past = qn.causal_mask(len(x))
+    return qn.scaled_dot_product_attention(x @ W_Q, x @ W_K, x @ W_V, mask=past)
+
+
+def layer_of_the_library(x, W_Q, W_K, W_V, W_O, num_heads):
+    return qn.MultiHeadAttention.from_weights(W_Q, W_K, W_V, W_O, num_heads=num_heads)(x)
+
+
+def chunks_of_the_library(query, key, value, size):
+    return qn.chunked_attention(query, key, value, chunk_size=size)
+
+
+@pytest.mark.parametrize(("id", "function", "name"), list(by_the_library()))
+def test_what_the_library_does_is_right_but_not_the_readers_own(id, function, name):
+    verdict = check(id, function, record=False)
+    assert verdict.kind == "right, but"
+    assert f"the work is done by `{name}` of `qkvlib`" in verdict.says
+
+
+@needs_torch
+def test_the_library_in_torch_is_the_library_too():
+    import qkvlib.torch as qt
+
+    verdict = check("E4.2", lambda x, h: qt.split_heads(torch.tensor(x), h), record=False)
+    assert "the work is done by `split_heads`" in verdict.says
+
+
+@of_kind(Code)
+def test_the_task_says_where_the_library_must_not_help(exercise):
+    assert exercise.checker.alone == ("without `qkvlib`" in exercise.task)
 
 
 # ---- anything at all -----------------------------------------------------------------------------
@@ -475,6 +544,46 @@ def test_what_fails_without_an_argument_or_with_a_batch_is_not_told_of_its_axes(
         verdict = check(id, function, record=False)
         assert verdict.kind == "raised"
         assert "axis" not in verdict.says
+
+
+def one_that_needs_a_batch(x, repeats):
+    _, _, _, _ = x.shape
+    return np.repeat(x, repeats, axis=1)
+
+
+def one_that_has_no_room_for_a_batch(x, repeats):
+    _, _, _ = x.shape
+    return np.repeat(x, repeats, axis=0)
+
+
+def one_for_a_batch_of_texts(x, num_heads):
+    batch, n, width = x.shape
+    return x.reshape(batch, n, num_heads, width // num_heads).swapaxes(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("id", "function", "says"),
+    [
+        ("E4.2", one_for_a_batch_of_texts, "Where `x` has 3 axes it is right, and here it has 2"),
+        ("E4.12", one_that_needs_a_batch, "Where `x` has 4 axes it is right, and here it has 3"),
+        ("E4.12", one_that_has_no_room_for_a_batch, "has 3 axes it is right, and here it has 4"),
+        ("E4.12", lambda x, repeats: np.repeat(x, repeats, 0), "is right, and here it has 4"),
+    ],
+)
+def test_what_needs_a_batch_or_has_no_room_for_one_is_told_so(id, function, says):
+    verdict = check(id, function, record=False)
+    assert not verdict
+    assert says in verdict.says
+    assert ". Where" in verdict.says
+
+
+def test_what_is_right_for_some_with_as_many_axes_is_not_told_of_axes():
+    def always_with_a_bias(x, W, b=None):
+        return qn.project(x, W, b) if x.ndim > 2 else x @ W + b
+
+    verdict = check("E2.3", always_with_a_bias, record=False)
+    assert verdict.kind == "raised"
+    assert "axes" not in verdict.says
 
 
 @needs_torch

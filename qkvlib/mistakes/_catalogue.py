@@ -151,7 +151,14 @@ class Examined(NamedTuple):
 def examine(function, subject):
     """What `name_of_mistake` finds, and whether a function without a known mistake is right."""
     subject = _subject(subject)
-    answers = subject._answers(function)
+    return examined(subject._answers(function), subject)
+
+
+def examined(answers, subject):
+    """What `examine` finds, of the answers that a function has given to the probes of a `Subject`.
+
+    They may come from a checker that needs them for more than this.
+    """
     if _same(answers, subject._right_answers):
         return Examined(True, None, False)
     returned = subject._differs(answers, but=Afterwards)

@@ -20,7 +20,7 @@ import warnings
 import numpy as np
 
 from qkvlib.book.exercises import _progress
-from qkvlib.book.exercises._code import readers_line
+from qkvlib.book.exercises._calling import readers_line
 from qkvlib.book.exercises._limit import OutOfTime, limited
 from qkvlib.book.exercises._verdict import Verdict
 from qkvlib.book.show import table

@@ -609,6 +609,7 @@ Your function will be asked with scores of 1000 and of -1000 too.""",
     solution=blend_solution,
     checker=Code(
         BLEND,
+        alone=True,
         cases=(
             case(np.array([0.0, 0.0]), np.array([[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]])),
             case(np.array([0.0, 1.0]), np.array([[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]])),

@@ -375,6 +375,7 @@ For `x = [[1, 3]]` and `W = [[0, 2], [1, 0]]` it gives `[[3, 2]]`; with `b = [10
     solution=project_solution,
     checker=Code(
         "projection",
+        alone=True,
         cases=(
             case(np.array([[1.0, 3.0]]), np.array([[0.0, 2.0], [1.0, 0.0]])),
             case(

@@ -404,6 +404,7 @@ dtype: positive, and with the sum 1 along `axis`.
     checker=Code(
         "softmax",
         single=True,
+        alone=True,
         cases=(
             case(np.array([0.0, 0.0, -np.inf])),
             case(_TABLE),
@@ -836,6 +837,7 @@ It needs the weights alone, not the scores; no loop and no Jacobian is needed.
     solution=grad_scores_solution,
     checker=Code(
         "softmax gradient",
+        does_it=("softmax_backward",),
         cases=(case(_P1, _G1), case(_P2, _G2), case(_P3, _G3)),
         equal=case(_P2[:, 1:], _G2[:, 1:]),
     ),
@@ -1639,6 +1641,7 @@ before the mask, the scores 1, 2 and 2, 4.""",
     solution=lecture_head_solution,
     checker=Code(
         LECTURE_HEAD,
+        does_it=("scaled_dot_product_attention", "attention_weights"),
         cases=(
             case(*_SMALL_HEAD),
             case(*_TWO_COLUMNS),

@@ -190,6 +190,7 @@ For two heads, `[[1, 2, 3, 4], [5, 6, 7, 8]]` becomes `[[[1, 2], [5, 6]], [[3, 4
     solution=split_heads_solution,
     checker=Code(
         "split heads",
+        alone=True,
         cases=(
             case(_COUNTED[:12].reshape(3, 4), 2),
             case(_COUNTED[:18].reshape(3, 6), 3),
@@ -355,6 +356,7 @@ the chapter gives .403. Find the fault and repair it.
     solution=multi_head_solution,
     checker=Code(
         LAYER,
+        does_it=("MultiHeadAttention",),
         cases=(
             case(_TWO_WORDS, 0 * _EYE, 0 * _EYE, np.array([[1.0, 0], [0, 10]]), _EYE, 2),
             case(_TWO_WORDS, _EYE, _EYE, np.array([[1.0, 0, 10, 0], [0, 1, 0, 10]]), np.eye(4), 2),
@@ -1711,11 +1713,12 @@ Two heads of one word, `[[[1, 2]], [[3, 4]]]`, with `repeats = 2` become
     solution=repeat_heads_solution,
     checker=Code(
         "repeat heads",
+        alone=True,
         cases=(
             case(_COUNTED[:6].reshape(2, 1, 3), 2),
             case(_COUNTED[:12].reshape(2, 3, 2), 3),
             case(_COUNTED[:24].reshape(2, 2, 3, 2), 3),
-            case(_COUNTED[:60].reshape(5, 2, 3, 2), 1),
+            case(_COUNTED[:60].reshape(5, 4, 3), 1),
         ),
     ),
     hints=(

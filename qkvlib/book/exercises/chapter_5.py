@@ -619,6 +619,7 @@ both nearly.""",
     solution=layer_norm_solution,
     checker=Code(
         LAYER_NORM,
+        alone=True,
         cases=(
             case(_ROW, eps=0),
             case(_ROWS, eps=0),

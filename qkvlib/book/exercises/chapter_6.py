@@ -234,7 +234,7 @@ For 2 rows and 4 columns it is 1.
 from it: the same seed gives the same matrix.""",
     stub=xavier_uniform,
     solution=xavier_uniform_solution,
-    checker=Code(XAVIER, cases=_SMALL_DRAWS),
+    checker=Code(XAVIER, cases=_SMALL_DRAWS, alone=True),
     hints=(
         "Set $b^2 / 3$ equal to the variance that is wanted, and solve for $b$.",
         "The bound is larger than the deviation: by the root of 3.",
@@ -1586,6 +1586,7 @@ For `x = [[1, 0, 1, 0]]` and `positions = [3]` it is `[[-0.990, 0.141, 1.000, 0.
     checker=Code(
         "rotary positions",
         single=True,
+        alone=True,
         cases=(
             case(np.array([[1.0, 0.0]]), np.array([1])),
             case(np.array([[1.0, 0.0, 0.0, 0.0]]), np.array([1])),

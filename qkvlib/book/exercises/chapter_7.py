@@ -529,6 +529,7 @@ The check looks at `output.dtype` and at the peak of the memory.""",
     solution=read_in_chunks_solution,
     checker=Code(
         IN_CHUNKS,
+        does_it=("chunked_attention",),
         cases=(
             case(*(x[:1].astype(np.float32) for x in _SHORT), 1),
             case(*(x[:2].astype(np.float32) for x in _SHORT), 1),
@@ -993,7 +994,11 @@ everywhere.
 The models are NumPy alone; leave `x` as it was.""",
     stub=leaks,
     solution=leaks_solution,
-    checker=Code(LEAKS, cases=tuple(case(model, _WORDS_6) for model in _MODELS)),
+    checker=Code(
+        LEAKS,
+        does_it=("leak", "influence"),
+        cases=tuple(case(model, _WORDS_6) for model in _MODELS),
+    ),
     hints=(
         "Which outputs may move when token j is changed, and which must stand still?",
         "A leak may run from any token to any earlier one. So change each token in turn, and look "
@@ -1449,6 +1454,7 @@ You may use `qn.softmax`.""",
     checker=Code(
         TOKENS,
         single=True,
+        does_it=("token_probabilities",),
         cases=(
             case(np.log(_CHANCES[:2])),
             case(np.log(_CHANCES[:2]), temperature=2.0),
