@@ -63,3 +63,16 @@ def test_the_sources_of_a_page_are_known(path):
 def test_an_unknown_citation_is_noticed():
     assert sources.unknown("as in Nobody et al. 2031, section 3") == ["Nobody et al. 2031"]
     assert sources.cited("Ba et al.\n    2016, section 4") == ["Ba et al. 2016"]
+
+
+def test_a_source_of_many_claims_counts_them():
+    line = next(line for line in sources.render().splitlines() if "Vaswani et al. 2017" in line)
+    resting = [claim for claim in claims().values() if "Vaswani et al. 2017" in claim.source]
+    assert f"Claims: {len(resting)} of the {len(claims())}" in line
+    assert "{ref}" not in line
+
+
+def test_a_source_of_a_few_claims_links_them():
+    lines = sources.render().splitlines()
+    line = next(line for line in lines if line.startswith("- **Bahdanau et al. 2015**"))
+    assert line.count("{ref}") == sum("Bahdanau" in claim.source for claim in claims().values()) > 0

@@ -11,6 +11,8 @@ from qkvlib.book import claims
 CITATION = re.compile(r"[A-Z][\w-]+(?: & [A-Z][\w-]+| et al\.| Team)? (?:19|20)\d\d\b")
 """What a citation looks like: "Bridle 1990", "Zhang & Sennrich 2019", "Allal et al. 2025"."""
 
+MOST = 9  # so many claims are listed with a source; of more their number is given
+
 HEAD = """\
 % Made by run.py refresh from sources.toml and the claims. Do not edit.
 
@@ -77,5 +79,11 @@ def render():
 
 
 def _entry(source, resting):
-    used = f" Claims: {', '.join(resting)}." if resting else ""
+    used = _used(resting)
     return f"- **{source.key}**, [{source.title}]({source.address}). {source.about}{used}\n"
+
+
+def _used(resting):
+    if len(resting) > MOST:
+        return f" Claims: {len(resting)} of the {len(claims.load())}, in nearly every chapter."
+    return f" Claims: {', '.join(resting)}." if resting else ""
