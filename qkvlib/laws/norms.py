@@ -20,7 +20,7 @@ def norm_inputs(generator=None):
 
 @_law
 def normed_rows_have_mean_0(norm, x):
-    """The mean of a row is taken away. True of layer norm. Source: Ba et al. 2016, section 4."""
+    """The mean of a row is taken away. True of layer norm. Source: Ba et al. 2016, section 3."""
     means = norm(x).mean(axis=-1, keepdims=True)
     where = "the mean of row {row}"
     return difference(normed_rows_have_mean_0, {"x": x}, means, np.zeros_like(means), where=where)
@@ -31,7 +31,7 @@ def normed_rows_have_mean_square_1(norm, x):
     """The mean of a row's squares is 1, taken over all of them and not over one less.
 
     True of layer norm, whose rows have mean 0, and of RMS norm. Source: Ba et al. 2016, "Layer
-    Normalization", section 4; Zhang & Sennrich 2019, "Root Mean Square Layer Normalization",
+    Normalization", section 3; Zhang & Sennrich 2019, "Root Mean Square Layer Normalization",
     section 4.
     """
     squares = (norm(x).astype(float) ** 2).mean(axis=-1, keepdims=True).astype(x.dtype)

@@ -24,7 +24,7 @@ def layer_norm(x, weight=None, bias=None, eps=1e-5):
     Raises `ValueError` for shapes that do not fit or a negative eps, `TypeError` for anything
     but floating NumPy arrays of one dtype.
 
-    Source: Ba et al. 2016, "Layer Normalization", section 4.
+    Source: Ba et al. 2016, "Layer Normalization", section 3.
 
     >>> layer_norm(np.array([[1.0, 3.0], [10.0, 30.0]]), eps=0)
     array([[-1.,  1.],
@@ -144,7 +144,7 @@ def silu(x):
 class LayerNorm:
     """`layer_norm` with its own weight, at first 1, and bias, at first 0: `(d_model,)` each.
 
-    Source: Ba et al. 2016, "Layer Normalization", section 4.
+    Source: Ba et al. 2016, "Layer Normalization", section 3.
 
     >>> LayerNorm(2, eps=0)(np.array([[1.0, 3.0]]))
     array([[-1.,  1.]])

@@ -21,7 +21,7 @@ def layer_norm(x, weight=None, bias=None, eps=1e-5):
     Raises `ValueError` for shapes that do not fit or a negative eps, `TypeError` for anything
     but floating tensors of one dtype.
 
-    Source: Ba et al. 2016, "Layer Normalization", section 4.
+    Source: Ba et al. 2016, "Layer Normalization", section 3.
 
     >>> layer_norm(torch.tensor([[1.0, 3.0], [10.0, 30.0]]), eps=0)
     tensor([[-1.,  1.],
@@ -123,7 +123,7 @@ def silu(x):
 class LayerNorm(nn.Module):
     """`layer_norm` with its own weight, at first 1, and bias, at first 0: `(d_model,)` each.
 
-    Source: Ba et al. 2016, "Layer Normalization", section 4.
+    Source: Ba et al. 2016, "Layer Normalization", section 3.
 
     >>> LayerNorm(2, eps=0)(torch.tensor([[1.0, 3.0]])).tolist()
     [[-1.0, 1.0]]
