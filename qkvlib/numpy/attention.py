@@ -33,7 +33,7 @@ def softmax(scores, axis=-1):
     that is not there.
 
     Source: Bridle 1990, "Probabilistic interpretation of feedforward classification network
-    outputs", section 2; the shift: Goodfellow et al. 2016, "Deep Learning", section 4.1.
+    outputs"; the shift: Goodfellow et al. 2016, "Deep Learning", section 4.1.
 
     >>> softmax(np.array([1000.0, 1000.0, -np.inf]))
     array([0.5, 0.5, 0. ])

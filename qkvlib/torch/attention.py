@@ -42,7 +42,7 @@ def softmax(scores, axis=-1):
     not there.
 
     Source: Bridle 1990, "Probabilistic interpretation of feedforward classification network
-    outputs", section 2; the shift: Goodfellow et al. 2016, "Deep Learning", section 4.1.
+    outputs"; the shift: Goodfellow et al. 2016, "Deep Learning", section 4.1.
 
     >>> softmax(torch.tensor([1000.0, 1000.0, -torch.inf]))
     tensor([0.5000, 0.5000, 0.0000])
