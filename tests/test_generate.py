@@ -56,6 +56,29 @@ def test_what_reaches_p_exactly_is_enough(backend):
     assert back(found).tolist() == [0, 1, 0]
 
 
+@pytest.mark.parametrize("twin", WIDE, ids=str)
+@pytest.mark.parametrize(
+    ("shares", "top_p", "kept"),
+    [
+        ([40, 5, 30, 10, 15], 0.4, 1),
+        ([40, 5, 30, 10, 15], 0.7, 2),
+        ([40, 5, 30, 10, 15], 0.85, 3),
+        ([30, 10, 10, 50], 0.8, 2),
+        ([1, 4, 1, 2], 0.75, 2),
+        ([1] * 100 + [900], 0.9, 1),
+    ],
+)
+def test_rounding_lets_nobody_in(twin, shares, top_p, kept):
+    """Where the likeliest reach p exactly, sums that come out a little off add no token."""
+    found = probabilities(twin, np.log(np.array(shares) / sum(shares)), top_p=top_p)
+    assert (back(found) > 0).sum() == kept
+
+
+def test_at_one_the_least_likely_stays(backend):
+    found = probabilities(backend, np.array([0.0, -40.0, -700.0]), top_p=1)
+    assert (back(found) > 0).all()
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -43,7 +43,7 @@ def token_probabilities(logits, *, temperature=1.0, top_k=None, top_p=None):
     scores = (scores - greatest) / temperature
     if top_k is not None:
         scores = _keep_greatest(scores, top_k)
-    if top_p is not None:
+    if top_p is not None and top_p < 1:
         scores = _keep_nucleus(scores, top_p)
     return softmax(scores)
 
@@ -117,10 +117,12 @@ def _keep_greatest(scores, k):
 def _keep_nucleus(scores, p):
     """`scores` with -inf for all tokens that the likelier ones, reaching `p`, make needless.
 
-    From the least likely up, tokens go as long as what has gone stays within `1 - p`.
+    From the least likely up, tokens go as long as what has gone stays within `1 - p`, but for
+    rounding: where those that stay reach `p` exactly, no other one does.
     """
     ascending = scores.sort(-1).values
-    gone = softmax(ascending).cumsum(-1) <= 1 - p
+    rounding = 8 * torch.finfo(scores.dtype).eps
+    gone = softmax(ascending).cumsum(-1) <= 1 - p + rounding
     last = gone.sum(-1, keepdim=True).clamp(max=scores.shape[-1] - 1)
     least = ascending.gather(-1, last)
     return scores.masked_fill(scores < least, -math.inf)
