@@ -530,6 +530,16 @@ def bias_before_the_cap(query, key, value, *, mask=None, bias=None, softcap=None
     return read(softmax(forbid(scores, mask)), value)
 
 
+@CAPPED_ATTENTION.mistake(
+    "Scale and cap are both there, and no score is beyond the cap.",
+    reported="huggingface/trl#5691",
+)
+def cap_before_the_scale(query, key, value, *, mask=None, bias=None, softcap=None):
+    """The raw products, which are large, are capped and then scaled: too much is flattened."""
+    scores = capped(query @ turned(key), softcap) / math.sqrt(query.shape[-1])
+    return read(softmax(forbid(added(scores, bias), mask)), value)
+
+
 @CAPPED_ATTENTION.mistake("The bias does what it should, only less of it.")
 def bias_scaled_too(query, key, value, *, mask=None, bias=None, softcap=None):
     """The bias is added before the scale, and divided by sqrt(d_k) with the scores."""

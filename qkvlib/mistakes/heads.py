@@ -179,6 +179,17 @@ def tokens_repeated(x, repeats):
     return np.repeat(x, repeats, axis=-2)
 
 
+@REPEAT_HEADS.mistake(
+    "With as many groups as heads in a group it is right.",
+    law=laws.repeated_heads_are_neighbours,
+    reported="PSAL-POSTECH/ONNXim#34",
+)
+def counted_by_the_groups(x, repeats):
+    """Head i takes group i // number of groups, not i // heads in a group: the last go unread."""
+    groups = x.shape[-3]
+    return x[..., np.arange(groups * repeats) // groups, :, :]
+
+
 # ---- the layer -----------------------------------------------------------------------------------
 
 

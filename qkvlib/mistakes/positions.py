@@ -29,6 +29,7 @@ ROTATION = Subject(
     tiers=(
         (call(_X, np.arange(5)), call(_X[:2, :6], np.array([7, 40]))),
         (call(_X, np.full(5, 12000)),),
+        (call(_X, np.arange(12000, 12005)),),
     ),
     laws=obeying(laws.ROTATION_LAWS, laws.rotation_inputs),
 )
@@ -107,6 +108,15 @@ def both_signs_alike(x, positions):
 def positions_ignored(x, positions):
     """Rows are counted from 0, whatever the positions: after a cache or a gap it is wrong."""
     return _rope(x, np.arange(x.shape[-2]))
+
+
+@ROTATION.mistake(
+    "In texts of up to 2048 tokens it is right.",
+    reported="NVIDIA/Megatron-LM#535",
+)
+def positions_in_half_precision(x, positions):
+    """Positions go through float16, which from 2048 on has not enough numbers: neighbours meet."""
+    return _rope(x, positions.astype(np.float16).astype(np.int64))
 
 
 @ROTATION.mistake("Scores know the distance alone, for query and key are turned alike.")

@@ -5,6 +5,7 @@ import shutil
 import nbformat
 import pytest
 
+from qkvlib.book import mistakes_table
 from tools.refresh import (
     CHAPTERS,
     PICTURE,
@@ -33,6 +34,13 @@ def test_a_second_refresh_changes_nothing(name, tmp_path):
 def test_the_generated_files_are_what_refresh_writes():
     for path, text in generated().items():
         assert path.read_text(encoding="utf-8") == text, path
+
+
+def test_a_new_mistake_comes_to_its_page_at_once(monkeypatch):
+    """The stored table, which refresh is about to write, knows nothing of it yet."""
+    monkeypatch.setattr(mistakes_table, "load", dict)
+    page = CHAPTERS / "misconceptions.md"
+    assert generated()[page] == page.read_text(encoding="utf-8")
 
 
 def test_the_picture_of_the_readme_is_the_stored_one():

@@ -1593,6 +1593,7 @@ For `x = [[1, 0, 1, 0]]` and `positions = [3]` it is `[[-0.990, 0.141, 1.000, 0.
             case(_ROWS[:2], np.array([0, 1])),
             case(_ROWS, np.array([7, 3, 40])),
             case(np.random.default_rng(17).normal(size=(5, 8)), np.arange(3, 8)),
+            case(np.array([[1.0, 0.0]]), np.array([4097])),
         ),
         equal=case(np.tile(_ROWS[0], (4, 1)), np.array([2, 0, 3, 7])),
     ),
