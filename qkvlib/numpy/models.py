@@ -73,6 +73,7 @@ class Encoder:
         """The last hidden states `(..., n, d_model)` of `ids`, whole numbers `(..., n)`.
 
         mask: as in `MultiHeadAttention`; for padding `padding_mask(lengths, n)[:, None]`.
+        Padding stands after a text: the first of `ids` has position 0, in a padded row too.
         Raises `ValueError` for ids outside the vocabulary and for more than `n_max` tokens.
         """
         x = self.embed(ids)
