@@ -248,6 +248,8 @@ def test_a_wrong_choice_is_named(exercise):
 def test_wrong_code_is_named_in_other_styles_too(exercise):
     for name, wrong in WRONG.get(exercise.id, {}).items():
         for answer in wrong if name else ():
+            if torch is None and "torch" in inspect.getsource(answer):
+                continue
             assert look(exercise, answer).mistake == name, answer
 
 

@@ -19,6 +19,7 @@ MISTAKES = {}
 
 # How near two answers must be to be the same one, as a share of the largest number in them.
 NEAR = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2}
+LOOSELY = 1e-3  # for a mistake with a number of its own, as -1e10 for -1e9, or in float32
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,10 @@ class Subject:
     def _wrong_answers(self):
         return {name: self._answers(m.function) for name, m in self.mistakes.items()}
 
-    def _told(self, wrong):
-        """How many tiers it takes to see that these answers are wrong."""
-        right = self._right_answers
-        return next(i + 1 for i in range(len(right)) if not _same_tier(wrong[i], right[i]))
+    def _told(self, wrong, least=0):
+        """How many tiers it takes to see that these answers are wrong; None if they are near."""
+        tiers = enumerate(zip(wrong, self._right_answers), start=1)
+        return next((count for count, pair in tiers if not _same_tier(*pair, least)), None)
 
     def _answers(self, function):
         return [[_answer(probe, function) for probe in tier] for tier in self.tiers]
@@ -122,8 +123,8 @@ def name_of_mistake(function, subject):
     called. It is asked for its answers to a few probes, from plain to extreme. The mistake is the
     one with the same answers to all of them, up to rounding; else, for a function with several,
     the first in the catalogue that has the same ones up to where it can be told from what is
-    right. A function may answer in NumPy arrays, lists or tensors; where it raises, or answers
-    otherwise, it has no answer.
+    right; else the first of which that is so up to a thousandth. A function may answer in NumPy
+    arrays, lists or tensors; where it raises, or answers otherwise, it has no answer.
 
     >>> def attend(query, key, value, *, mask=None):
     ...     scores = np.einsum("...qd,...kd->...qk", query, key)
@@ -172,6 +173,10 @@ def _mistake_with(answers, subject):
     for name, wrong in subject._wrong_answers.items():
         told = subject._told(wrong)
         if _same(answers[:told], wrong[:told]):
+            return name
+    for name, wrong in subject._wrong_answers.items():
+        told = subject._told(wrong, LOOSELY)
+        if told and _same(answers[:told], wrong[:told], LOOSELY):
             return name
     return None
 
@@ -273,16 +278,19 @@ def _answer(probe, function):
     return output if output.dtype.kind in "biuf" else None
 
 
-def _same(answers, others):
-    return all(map(_same_tier, answers, others))
+def _same(answers, others, least=0):
+    return all(_same_tier(*tiers, least) for tiers in zip(answers, others))
 
 
-def _same_tier(answers, others):
-    return all(map(near, answers, others))
+def _same_tier(answers, others, least=0):
+    return all(near(*pair, least) for pair in zip(answers, others))
 
 
-def near(answer, other):
-    """Whether two answers are the same up to rounding; NaN is the same as NaN."""
+def near(answer, other, least=0):
+    """Whether two answers are the same up to rounding; NaN is the same as NaN.
+
+    least: how large a share may differ at least, whatever the dtype
+    """
     if answer is None or other is None:
         return answer is other
     if answer.dtype.kind in "iu" and other.dtype == np.float64:  # as in a list of whole numbers
@@ -294,5 +302,5 @@ def near(answer, other):
     if answer.dtype.kind != "f":
         return np.array_equal(answer, other)
     size = max(float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in (answer, other))
-    near = NEAR[answer.dtype.name]
+    near = max(NEAR[answer.dtype.name], least)
     return np.allclose(answer.astype(float), other.astype(float), near, near * size, True)

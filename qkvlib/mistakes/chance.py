@@ -25,7 +25,8 @@ def _size(fan_in, fan_out):
 
     def probe(draw):
         W = np.asarray(draw(fan_in, fan_out, generator=np.random.default_rng(0)))
-        return np.array([*W.shape, np.round(W.std() * math.sqrt((fan_in + fan_out) / 2), 1)])
+        fits = W.shape == (fan_in, fan_out)
+        return np.array([fits, np.round(W.std() * math.sqrt((fan_in + fan_out) / 2), 1)])
 
     return probe
 

@@ -154,7 +154,10 @@ REPEAT_HEADS = Subject(
     name="repeat heads",
     signature="repeat_heads(x, repeats)",
     right=repeat_heads,
-    tiers=((call(_NUMBERED[:30].reshape(2, 5, 3), 3), call(_NUMBERED.reshape(2, 3, 4, 3), 2)),),
+    tiers=(
+        (call(_NUMBERED[:30].reshape(2, 5, 3), 3),),
+        (call(_NUMBERED.reshape(2, 3, 4, 3), 2),),
+    ),
     laws=obeying([laws.repeated_heads_are_neighbours], _shared_inputs),
 )
 
@@ -575,6 +578,7 @@ PROJECT = Subject(
         (call(_X, _normal(6, 4)), call(_X, _WEIGHTS[2]), call(_normal(6, 6), _WEIGHTS[2])),
         (call(_normal(4, 6), _normal(6, 4), _normal(4)), call(_X, _normal(6, 5), _normal(5))),
         (call(_BATCH, _normal(6, 4), _normal(4)),),
+        (call(*(x.astype(np.float32) for x in (_X, _normal(6, 4), _normal(4)))),),
     ),
     laws=obeying(laws.PROJECTION_LAWS, _square_inputs, of=_projected),
 )

@@ -165,7 +165,13 @@ OTHERS = {
     "E2.11": [pull_by_all_weights, pull_in_torch],
 }
 
+
+def project_in_float64(x, W, b=None):
+    return np.asarray(x, dtype=float) @ W + (0 if b is None else b)
+
+
 WRONG = {
+    "E2.3": {None: [project_in_float64]},
     "E2.1": {None: [[(7, 4), (9, 4), (9, 3), (7, 9), (9, 9)], [7, 9, 9, 7, 7]]},
     "E2.2": {None: [[(2, 0), (0.4, 0.1, 0.4, 0.05, 0.05)], [(2, 3), (0.2,) * 5]]},
     "E2.5": {

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+import qkvlib.numpy as qn
+
 # ---- E3.3 ----------------------------------------------------------------------------------------
 
 
@@ -175,6 +177,26 @@ def batch_by_slices(query, key, value, lengths):
             powers = np.exp(scores - scores.max())
             out[text, i] = powers / powers.sum() @ value[text, past]
     return out
+
+
+def attend_with_ten_billion_added(q, k, v, *, mask=None):
+    scores = qn.attention_scores(q, k)
+    if mask is not None:
+        scores = scores + (1 - mask.astype(scores.dtype)) * scores.dtype.type(-1e10)
+    return qn.softmax(scores) @ v
+
+
+def attend_with_a_hundred_billion_taken_away(q, k, v, *, mask=None):
+    scores = qn.attention_scores(q, k)
+    if mask is not None:
+        scores = np.where(mask, scores, scores - scores.dtype.type(1e11))
+    return qn.softmax(scores) @ v
+
+
+def attend_unscaled_in_float32(q, k, v, *, mask=None):
+    single = (x.astype(np.float32) for x in (q, k, v))
+    output = qn.scaled_dot_product_attention(*single, mask=mask, scale=1.0)
+    return output.astype(v.dtype)
 
 
 def batch_by_low_scores(q, k, v, lengths):
@@ -373,6 +395,14 @@ OTHERS = {
 }
 
 WRONG = {
+    "E3.4": {
+        "a-billion-added": [
+            attend_with_ten_billion_added,
+            attend_with_a_hundred_billion_taken_away,
+        ],
+        "no-scale": [attend_unscaled_in_float32],
+    },
+    "E3.6": {"a-billion-added": [attend_with_ten_billion_added]},
     "E3.3": {None: [lambda s, axis=-1: s / s.sum(axis=axis, keepdims=True)]},
     "E3.8": {
         None: [

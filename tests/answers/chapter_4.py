@@ -76,6 +76,15 @@ def layer_in_torch(x, W_Q, W_K, W_V, W_O, num_heads):
     return scaled_dot_product_attention(q, k, v).transpose(0, 1).flatten(1) @ W_O
 
 
+def layer_of_the_library_without_its_desk(x, W_Q, W_K, W_V, W_O, h):
+    desk = np.eye(W_V.shape[1])
+    return qn.MultiHeadAttention.from_weights(W_Q, W_K, W_V, desk, num_heads=h)(x)
+
+
+def layer_with_a_turned_desk(x, W_Q, W_K, W_V, W_O, num_heads):
+    return layer_by_columns_first(x, W_Q, W_K, W_V, W_O.T, num_heads)
+
+
 def layer_with_added_heads(x, W_Q, W_K, W_V, W_O, num_heads):
     q, k, v = (qn.split_heads(x @ W, num_heads) for W in (W_Q, W_K, W_V))
     return qn.scaled_dot_product_attention(q, k, v).sum(0) @ W_O
@@ -101,6 +110,22 @@ def columns_repeated(x, repeats):
 
 def first_axis_repeated(x, repeats):
     return np.repeat(x, repeats, axis=0)
+
+
+def tiled_by_numpy(x, repeats):
+    return np.tile(x, (repeats, 1, 1))
+
+
+def tiled_by_torch_for_one_text(x, repeats):
+    import torch
+
+    return torch.as_tensor(x).repeat(repeats, 1, 1)
+
+
+def tiled_by_torch_for_a_batch(x, repeats):
+    import torch
+
+    return torch.as_tensor(x).repeat(1, repeats, 1, 1)
 
 
 # ---- counting ------------------------------------------------------------------------------------
@@ -165,6 +190,17 @@ def wins_in_torch(keys):
     queries = torch.stack([angles.cos(), angles.sin()])[: keys.shape[1]]
     winners = (keys @ queries).argmax(0)
     return torch.isin(torch.arange(len(keys)), winners)
+
+
+def wins_by_a_hundred_draws(keys):
+    queries = np.random.default_rng(0).normal(size=(100, keys.shape[1]))
+    return np.bincount((queries @ keys.T).argmax(1), minlength=len(keys)) > 0
+
+
+def wins_by_whole_degrees(keys):
+    angles = np.radians(range(360))
+    queries = np.stack([np.cos(angles), np.sin(angles)])[: keys.shape[1]]
+    return np.isin(np.arange(len(keys)), (keys @ queries).argmax(axis=0))
 
 
 def with_eight_directions(keys):
@@ -390,7 +426,11 @@ WRONG = {
     "E4.2": {
         None: [heads_before_texts, heads_last, turned_wholly],
     },
-    "E4.3": {None: [layer_with_added_heads]},
+    "E4.3": {
+        "output-matrix-gone": [layer_of_the_library_without_its_desk],
+        "output-matrix-turned": [layer_with_a_turned_desk],
+        None: [layer_with_added_heads],
+    },
     "E4.4": {None: [divided_among_heads]},
     "E4.5": {
         "turned-the-wrong-way": [(10 * _BACK_90.T, 2 * _EYE), (2 * _EYE, 10 * _BACK_90)],
@@ -471,6 +511,16 @@ WRONG = {
         "too-soft": [[[0, 0.5, 0, 1], [0.5, 0, 0, -1]]],
         None: [[[0, 1, 5, 0], [0, 2, 4, 0]]],
     },
-    "E4.12": {None: [columns_repeated, first_axis_repeated]},
-    "E4.13": {None: [with_eight_directions]},
+    "E4.12": {
+        "tiled": [tiled_by_numpy, tiled_by_torch_for_one_text],
+        "tiled-behind-a-batch": [tiled_by_torch_for_a_batch],
+        None: [columns_repeated, first_axis_repeated],
+    },
+    "E4.13": {
+        "too-few-directions": [
+            wins_by_a_hundred_draws,
+            wins_by_whole_degrees,
+            with_eight_directions,
+        ],
+    },
 }

@@ -92,6 +92,31 @@ def norm_by_hand_in_torch(x, g=None, b=None, eps=1e-5):
     return y if b is None else y + b
 
 
+def _finished(y, weight, bias):
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def norm_with_a_lost_mean(x, weight=None, bias=None, eps=1e-5):
+    y = (x - x.mean(axis=-1)) / np.sqrt(x.var(axis=-1, keepdims=True) + eps)
+    return _finished(y, weight, bias)
+
+
+def norm_with_a_lost_deviation(x, weight=None, bias=None, eps=1e-5):
+    y = (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(x.var(axis=-1) + eps)
+    return _finished(y, weight, bias)
+
+
+def norm_with_both_lost(x, weight=None, bias=None, eps=1e-5):
+    centred = x - np.mean(x, -1)
+    return _finished(centred / (np.mean(centred**2, -1) + eps) ** 0.5, weight, bias)
+
+
+def norm_with_a_lost_axis_in_torch(x, weight=None, bias=None, eps=1e-5):
+    y = (x - x.mean(-1)) / (x.var(-1, unbiased=False) + eps).sqrt()
+    return _finished(y, weight, bias)
+
+
 # ---- E5.7 ----------------------------------------------------------------------------------------
 
 
@@ -108,6 +133,14 @@ def block_in_torch(x, attend, feed_forward, norm):
     for part in (attend, feed_forward):
         x = norm(x.add(part(x)))
     return x
+
+
+def parts_in_parallel(x, attend, feed_forward, norm):
+    return norm(sum((part(x) for part in (attend, feed_forward)), x))
+
+
+def parts_in_parallel_unnormed(x, attend, feed_forward, norm):
+    return x + attend(x) + feed_forward(x)
 
 
 def parts_exchanged(x, attend, feed_forward, norm):
@@ -237,5 +270,17 @@ WRONG = {
         ],
         None: [([[1, 1], [1, 0]], [0, 0], [1, 1])],
     },
-    "E5.7": {None: [parts_exchanged]},
+    "E5.4": {
+        "no-axis-kept": [
+            norm_with_a_lost_mean,
+            norm_with_a_lost_deviation,
+            norm_with_both_lost,
+            norm_with_a_lost_axis_in_torch,
+        ]
+    },
+    "E5.7": {
+        "feed-forward-first": [parts_exchanged],
+        "parts-side-by-side": [parts_in_parallel],
+        None: [parts_in_parallel_unnormed],
+    },
 }

@@ -22,6 +22,35 @@ def xavier_by_lists(fan_in, fan_out, generator):
     ]
 
 
+def xavier_mirrored(fan_in, fan_out, *, generator):
+    bound = (6 / (fan_in + fan_out)) ** 0.5
+    return bound - 2 * bound * generator.random((fan_in, fan_out))
+
+
+def xavier_from_the_other_end(fan_in, fan_out, *, generator):
+    bound = (6 / (fan_in + fan_out)) ** 0.5
+    return -generator.uniform(-bound, bound, (fan_in, fan_out))[::-1]
+
+
+def xavier_by_signs(fan_in, fan_out, *, generator):
+    signs = generator.choice([-1, 1], (fan_in, fan_out))
+    return signs * generator.random((fan_in, fan_out)) * (6 / (fan_in + fan_out)) ** 0.5
+
+
+def xavier_all_above_zero(fan_in, fan_out, *, generator):
+    return np.abs(xavier_turned(fan_in, fan_out, generator=generator))
+
+
+def xavier_one_row_for_all(fan_in, fan_out, *, generator):
+    bound = (6 / (fan_in + fan_out)) ** 0.5
+    return np.tile(generator.uniform(-bound, bound, fan_out), (fan_in, 1))
+
+
+def xavier_by_two_ends(fan_in, fan_out, *, generator):
+    """The right variance, and only two numbers."""
+    return generator.choice([-1, 1], (fan_in, fan_out)) * (2 / (fan_in + fan_out)) ** 0.5
+
+
 def xavier_too_wide(fan_in, fan_out, *, generator):
     bound = np.sqrt(9 / (fan_in + fan_out))
     return generator.uniform(-bound, bound, (fan_in, fan_out))
@@ -294,7 +323,14 @@ def rope_in_torch_in_float32(x, positions):
 
 OTHERS = {
     "E6.1": [SIZES, list(SIZES.values()), np.array(list(SIZES.values()))],
-    "E6.2": [xavier_by_random, xavier_turned, xavier_by_lists],
+    "E6.2": [
+        xavier_by_random,
+        xavier_turned,
+        xavier_by_lists,
+        xavier_mirrored,
+        xavier_from_the_other_end,
+        xavier_by_signs,
+    ],
     "E6.3": [("0.168", 4.19, 0.025), [0.17, 4.2, "0.025"], np.array([0.1678, 4.194, 1 / 40])],
     "E6.4": [fourth_roots, all_in_the_keys, in_torch],
     "E6.5": [
@@ -330,7 +366,13 @@ WRONG = {
         ]
     },
     "E6.2": {
-        None: [xavier_too_wide, xavier_clipped],
+        None: [
+            xavier_too_wide,
+            xavier_clipped,
+            xavier_one_row_for_all,
+            xavier_by_two_ends,
+        ],
+        "none-below-zero": [xavier_all_above_zero],
         "drawn-from-elsewhere": [xavier_with_chance_of_its_own],
         "brackets-forgotten": [xavier_without_brackets],
         "no-root": [xavier_without_a_root],

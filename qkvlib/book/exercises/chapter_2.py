@@ -351,6 +351,10 @@ def project_solution(x, W, b=None):
     return x @ W if b is None else x @ W + b
 
 
+_PAIR = np.array([[1.0, 3.0]])
+_TURN = np.array([[0.0, 2.0], [1.0, 0.0]])
+_BIAS = np.array([10.0, 20.0])
+
 E2_3 = Exercise(
     id="E2.3",
     title="One matrix for every row",
@@ -367,7 +371,7 @@ Write the projection, without `qkvlib`.
 `(n, d_out)`: each row through the matrix, and the bias `b (d_out,)` added to each row, if there is
 one.
 There may be axes before these two: several sentences at once, `(batch, n, d_in)`, give
-`(batch, n, d_out)`.
+`(batch, n, d_out)`. float32 in, float32 out.
 
 For `x = [[1, 3]]` and `W = [[0, 2], [1, 0]]` it gives `[[3, 2]]`; with `b = [10, 20]`,
 `[[13, 22]]`.""",
@@ -377,18 +381,15 @@ For `x = [[1, 3]]` and `W = [[0, 2], [1, 0]]` it gives `[[3, 2]]`; with `b = [10
         "projection",
         alone=True,
         cases=(
-            case(np.array([[1.0, 3.0]]), np.array([[0.0, 2.0], [1.0, 0.0]])),
-            case(
-                np.array([[1.0, 3.0]]), np.array([[0.0, 2.0], [1.0, 0.0]]), np.array([10.0, 20.0])
-            ),
-            case(
-                np.array([[1.0, 3.0], [0.0, 1.0], [2.0, 0.0]]), np.array([[0.0, 2.0], [1.0, 0.0]])
-            ),
+            case(_PAIR, _TURN),
+            case(_PAIR, _TURN, _BIAS),
+            case(np.array([[1.0, 3.0], [0.0, 1.0], [2.0, 0.0]]), _TURN),
             case(np.array([[1.0, -3.0]]), np.array([[0.0, 2.0, 1.0], [1.0, 0.0, 1.0]])),
-            case(np.array([[[1.0, 3.0]], [[0.0, 1.0]]]), np.array([[0.0, 2.0], [1.0, 0.0]])),
+            case(np.array([[[1.0, 3.0]], [[0.0, 1.0]]]), _TURN),
             case(_normal(1, 3, 6), _normal(2, 6, 3), _normal(3, 3)),
             case(_normal(4, 2, 3, 5), _normal(5, 5, 4), _normal(6, 4)),
             case(_normal(7, 2, 1, 3, 5), _normal(8, 5, 4)),
+            case(*(each.astype(np.float32) for each in (_PAIR, _TURN, _BIAS))),
         ),
         equal=case(_normal(9, 3, 3, 3), _normal(10, 3, 3), _normal(11, 3)),
     ),

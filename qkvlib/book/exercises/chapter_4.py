@@ -8,7 +8,7 @@ import numpy as np
 import qkvlib.numpy as qn
 from qkvlib.book.example import HEAD_B, SEATS
 from qkvlib.book.exercises._answers import Choice, Design, Items, Numbers, Rule, Slip
-from qkvlib.book.exercises._code import Code, case
+from qkvlib.book.exercises._code import Code, case, with_more
 from qkvlib.book.exercises._exercise import Exercise, Option, Question
 from qkvlib.mistakes import MISTAKES, Subject
 from qkvlib.mistakes._catalogue import afterwards, call
@@ -268,13 +268,14 @@ def _normal(*shape):
 _EYE = np.eye(2)
 _TWO_WORDS = np.array([[1.0, 2.0], [3.0, 4.0]])
 _LAYERS = [_layer(5, 6, 2, 4, 3, _normal), _layer(4, 7, 3, 2, 5, _normal)]
+_SQUARE_DESK = _layer(3, 4, 2, 1, 2)  # values of all heads are as wide as the model
 
 LAYER = Subject(
     name="layer of one text",
     signature="multi_head(x, W_Q, W_K, W_V, W_O, num_heads)",
     right=multi_head_solution,
     tiers=(
-        tuple(call(*each) for each in _LAYERS),
+        tuple(call(*each) for each in [*_LAYERS, _SQUARE_DESK]),
         (call(*_layer(3, 4, 1, 2, 3, _normal)),),
         (afterwards(*_LAYERS[1]),),
     ),
@@ -337,6 +338,19 @@ def swapped_after_the_reshape(heads):
     return heads.reshape(-1, heads.shape[-2]).swapaxes(0, 1)
 
 
+@LAYER.mistake("Where values of all heads are as wide as the model, the shape is right.")
+def output_matrix_gone(x, W_Q, W_K, W_V, W_O, num_heads):
+    """The heads stand side by side in the right order, and W_O, which mixes them, is gone."""
+    query, key, value = (qn.split_heads(x @ W, num_heads) for W in (W_Q, W_K, W_V))
+    return qn.merge_heads(qn.scaled_dot_product_attention(query, key, value))
+
+
+@LAYER.mistake("A square matrix fits either way.")
+def output_matrix_turned(x, W_Q, W_K, W_V, W_O, num_heads):
+    """W_O was right as it stood, and is transposed now. The heads are merged rightly."""
+    return output_matrix_gone(x, W_Q, W_K, W_V, W_O, num_heads) @ W_O.T
+
+
 E4_3 = Exercise(
     id="E4.3",
     title="Comments that are right",
@@ -360,7 +374,7 @@ the chapter gives .403. Find the fault and repair it.
         cases=(
             case(_TWO_WORDS, 0 * _EYE, 0 * _EYE, np.array([[1.0, 0], [0, 10]]), _EYE, 2),
             case(_TWO_WORDS, _EYE, _EYE, np.array([[1.0, 0, 10, 0], [0, 1, 0, 10]]), np.eye(4), 2),
-            case(*_layer(3, 4, 2, 1, 2)),
+            case(*_SQUARE_DESK),
             case(*_LAYERS[0]),
             case(*_LAYERS[1]),
         ),
@@ -1691,6 +1705,15 @@ def repeat_heads_solution(x, repeats):
     return np.repeat(x, repeats, axis=-3)
 
 
+REPEAT_HEADS = with_more("repeat heads")
+
+
+@REPEAT_HEADS.mistake("It is torch's word for it, and with a batch the shape is right.")
+def tiled_behind_a_batch(x, repeats):
+    """All heads, and again all heads. Besides, a single text gets one axis more than it had."""
+    return np.tile(x, (1, repeats, 1, 1))
+
+
 E4_12 = Exercise(
     id="E4.12",
     title="Hand out the shared keys",
@@ -1712,7 +1735,7 @@ Two heads of one word, `[[[1, 2]], [[3, 4]]]`, with `repeats = 2` become
     stub=repeat_heads,
     solution=repeat_heads_solution,
     checker=Code(
-        "repeat heads",
+        REPEAT_HEADS,
         alone=True,
         cases=(
             case(_COUNTED[:6].reshape(2, 1, 3), 2),
@@ -1769,11 +1792,34 @@ _ASIDE = np.array([[5.0, 5.0], [6.0, 5.0], [5.0, 6.0], [5.6, 5.6], [5.3, 5.3]])
 _BETWEEN = np.array([[0.0, 2.0], [0.0, 1.0], [0.0, -1.0], [2.0, 0.0]])
 _SCATTERED, _OTHERS, _MORE = np.random.default_rng(22).normal(size=(3, 12, 2))
 
+
+def _band(turns):
+    """The corners of a rubber band, each of which wins from so many radians of directions."""
+    ahead = np.cumsum(turns)  # where the edges look; a corner wins between two of them
+    edges = np.stack([-np.sin(ahead), np.cos(ahead)], axis=1)
+    lengths = np.full(len(turns), 0.5)
+    wide = np.argsort(turns)[-2:]  # two edges that close the band
+    lengths[wide] = 0
+    lengths[wide] = np.linalg.solve(edges[wide].T, -lengths @ edges)
+    return np.array([5.0, -3.0]) + np.cumsum(lengths[:, None] * edges, axis=0)
+
+
+_NARROW = np.tile([0.01, 0.01, 0.01, 0.01, 0.01, 2 * np.pi / 4 - 0.05], 4)
+_MANY_CORNERS = _band(_NARROW)
+
+
+def _misses_some(can_win):
+    """The probe for corners that win from a hundredth of a radian alone: are only some found?"""
+    found = np.asarray(can_win(_MANY_CORNERS.copy()))
+    return np.bool_(found.shape == (24,) and 4 <= found.sum() < 23)
+
+
 CAN_WIN = Subject(
     name="keys that can win",
     signature="can_win(keys)",
     right=can_win_solution,
     tiers=(
+        (_misses_some,),
         (
             *(call(keys) for keys in (_ON_A_LINE, _BOTH_SIGNS, -_ON_A_LINE, _INSIDE, _SHORT)),
             *(
@@ -1781,10 +1827,23 @@ CAN_WIN = Subject(
                 for keys in (_BETWEEN, -_SHORT, _ASIDE, SEATS, _SCATTERED, _OTHERS + 7, _MORE)
             ),
         ),
-        (call(1e4 * _SCATTERED), call(_SHORT.astype(np.float32)), afterwards(_SCATTERED)),
+        (
+            call(_MANY_CORNERS),
+            call(1e4 * _SCATTERED),
+            call(_SHORT.astype(np.float32)),
+            afterwards(_SCATTERED),
+        ),
     ),
     listed=False,
 )
+
+
+@CAN_WIN.mistake("On a few keys that lie far apart it is right.")
+def too_few_directions(keys):
+    """A key that wins from few directions alone is missed: there are more between those you try."""
+    angles = np.arange(100) * 2 * np.pi / 100
+    queries = np.stack([np.cos(angles), np.sin(angles)])[: keys.shape[1]]
+    return np.isin(np.arange(len(keys)), (keys @ queries).argmax(axis=0))
 
 
 @CAN_WIN.mistake("For keys of equal length, such as the seats, it is so.")
@@ -1879,6 +1938,7 @@ it is `[True, True, False, True]`.""",
             case(_ASIDE),
             case(np.array(SEATS)),
             case(_SCATTERED),
+            case(_MANY_CORNERS),
         ),
     ),
     hints=(

@@ -504,7 +504,22 @@ def _exact_far_from_0(norm):
     return np.abs(np.asarray(norm(_FAR.copy())) - qn.layer_norm(_FAR)).max() < 1e-6
 
 
-LAYER_NORM = _with_room_for_more(
+def _fits_a_single_row_alone(norm):
+    """The probe for rows without an axis of their own: do only single rows and squares run?"""
+    row, square, rows = _ROWS[0], _ROWS[[0, 1, 0, 1]], _ROWS
+    try:
+        alone = np.allclose(norm(row.copy()), qn.layer_norm(row))
+        norm(square.copy())
+    except Exception:
+        return np.bool_(False)
+    try:
+        norm(rows.copy())
+    except Exception:
+        return np.bool_(alone)
+    return np.bool_(False)
+
+
+_KNOWN_NORM = _with_room_for_more(
     "layer norm",
     call(1e5 * _ROWS),
     call(1e5 * _ROWS[:, :3]),
@@ -512,6 +527,7 @@ LAYER_NORM = _with_room_for_more(
     call(_ROWS, np.arange(4.0), None),
     last=(_exact_far_from_0,),
 )
+LAYER_NORM = replace(_KNOWN_NORM, tiers=((_fits_a_single_row_alone,), *_KNOWN_NORM.tiers))
 
 
 def _dressed(x, weight, bias):
@@ -588,6 +604,13 @@ def axis_counted_from_the_front(x, weight=None, bias=None, eps=1e-5):
     """Axis 1 is the last one only where there are two: with a batch before them it is the words."""
     centred = x - x.mean(axis=1, keepdims=True)
     return _dressed(centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + eps), weight, bias)
+
+
+@LAYER_NORM.mistake("A single row comes out right, and a square table runs.")
+def no_axis_kept(x, weight=None, bias=None, eps=1e-5):
+    """A mean or variance has lost its axis: in a table it is a row now, and meets columns."""
+    normed = (x - x.mean(axis=-1)) / np.sqrt(x.var(axis=-1) + eps)
+    return _dressed(normed, weight, bias)
 
 
 E5_4 = Exercise(
@@ -1091,6 +1114,31 @@ def added_after_the_norm_too(x, attend, feed_forward, norm):
     """x is added inside the norm and once more outside."""
     x = x + norm(x + attend(x))
     return x + norm(x + feed_forward(x))
+
+
+@POST_NORM.mistake("Sums are normed, and both parts are there.")
+def feed_forward_first(x, attend, feed_forward, norm):
+    """The sums and norms are right, and the parts have changed places: attention comes first."""
+    x = norm(x + feed_forward(x))
+    return norm(x + attend(x))
+
+
+@POST_NORM.mistake("Some models have their parts side by side, and all rows come out normed.")
+def parts_side_by_side(x, attend, feed_forward, norm):
+    """Both parts read the same x. Feed-forward must read what attention has made of it."""
+    return norm(x + attend(x) + feed_forward(x))
+
+
+@POST_NORM.mistake("There are two sums and two norms, and all rows come out normed.")
+def second_part_reads_the_start(x, attend, feed_forward, norm):
+    """Feed-forward reads the block's input. It should read what attention has made of it."""
+    return norm(norm(x + attend(x)) + feed_forward(x))
+
+
+@POST_NORM.mistake("Some models have their parts side by side.", variant_of="parts-side-by-side")
+def parts_side_by_side_before_a_norm(x, attend, feed_forward, norm):
+    """Both parts read the same x, normed, and their sum is not normed: two changes to the text."""
+    return x + attend(norm(x)) + feed_forward(norm(x))
 
 
 E5_7 = Exercise(
