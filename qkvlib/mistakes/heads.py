@@ -155,7 +155,7 @@ REPEAT_HEADS = Subject(
     signature="repeat_heads(x, repeats)",
     right=repeat_heads,
     tiers=(
-        (call(_NUMBERED[:30].reshape(2, 5, 3), 3),),
+        (call(_NUMBERED[:30].reshape(5, 2, 3), 3),),
         (call(_NUMBERED.reshape(2, 3, 4, 3), 2),),
     ),
     laws=obeying([laws.repeated_heads_are_neighbours], _shared_inputs),
