@@ -5,6 +5,7 @@ Every message names the argument, says what was expected, what came and what to 
 
 import math
 import numbers
+import operator
 
 import numpy as np
 
@@ -477,6 +478,20 @@ def check_norm(x, weight, bias):
             )
 
 
+def check_norm_weights(weight, bias):
+    """The weight `(d_model,)` with which a norm is made, and its bias of the same shape, or None.
+
+    There is no x yet that they could fit.
+    """
+    if len(weight) != 1 or weight[0] == 0:
+        raise ValueError(
+            f"weight must have shape (d_model,), a number for each column, got {weight}; "
+            "a norm has one weight for all rows"
+        )
+    if bias is not None and bias != weight:
+        raise ValueError(f"bias must have shape (d_model,) = {weight} to fit weight, got {bias}")
+
+
 def check_rotation(x, cos, sin, pairing):
     """`cos` and `sin` must fit `x`: an angle for each pair of features, and no axis too many."""
     check_axes("x", x, 1, "(..., n, d_k)")
@@ -613,6 +628,24 @@ def check_shift(offset):
     return offset.astype(np.int64) if isinstance(offset, np.ndarray) else offset
 
 
+def check_span(first, last, n_key):
+    """The positions of some queries, anywhere, and a number of keys, as ints."""
+    first = check_count("first", first, least=-math.inf)
+    last = check_count("last", last, least=-math.inf)
+    return first, last, check_count("n_key", n_key, least=0)
+
+
+def check_stretches(name, answer):
+    """What the function of this name, given to a Pattern, told: a list of pairs of ints."""
+    try:
+        return [(operator.index(start), operator.index(stop)) for start, stop in answer]
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name} of a Pattern must answer with a list of stretches (start, stop), two whole "
+            f"numbers each, got {answer!r}; [] holds no key, [(0, n_key)] all"
+        ) from None
+
+
 def check_block(name, indices, n):
     """`indices` must be a range of whole steps within 0 and n."""
     if not isinstance(indices, range) or indices.step != 1:
@@ -643,9 +676,10 @@ def check_drawn(count, number, generator):
 
 def check_ids(ids):
     """`ids (..., n)` of documents: an array of whole numbers, for NumPy of int64."""
-    if not _is_whole(ids.dtype):
+    is_empty = 0 in ids.shape  # whose dtype says nothing: an empty list is floating for NumPy
+    if not (is_empty or _is_whole(ids.dtype)):
         raise TypeError(f"ids must be whole numbers, got {ids.dtype}; number the documents")
-    if ids.ndim == 0 or 0 in ids.shape:
+    if is_empty or ids.ndim == 0:
         raise ValueError(
             f"ids must have shape (n,) or (..., n), none empty, got {tuple(ids.shape)}"
         )

@@ -37,6 +37,8 @@ from qkvlib._checks import (
     check_ids,
     check_range,
     check_shift,
+    check_span,
+    check_stretches,
 )
 
 __all__ = [
@@ -94,7 +96,8 @@ class Pattern:
                     f"keys, got {type(stretches).__name__}; leave it out if {otherwise}"
                 )
         self._rule = lambda i, j, block: rule(i, j)
-        self._reach, self._common = reach or _everything, common or _nothing
+        self._reach = _checked("reach", reach) if reach else _everything
+        self._common = _checked("common", common) if common else _nothing
         self._made = Pattern, (rule, reach, common)
 
     def __call__(self, i, j):
@@ -110,20 +113,25 @@ class Pattern:
         -> a list of stretches `(start, stop)` of keys, without `stop`: sorted, apart from each
         other, within 0 and `n_key`. A key in none of them is attended to by none of the queries.
 
+        Raises `TypeError` or `ValueError` for what is no such number, and `TypeError` for a
+        pattern made with a `reach` that answers with anything but stretches.
+
         >>> window(3).reach(10, 10, 100), causal.reach(-5, -1, 100)
         ([(8, 13)], [])
         """
+        first, last, n_key = check_span(first, last, n_key)
         return _tidy(self._reach(first, last, n_key), n_key) if first <= last else []
 
     def common(self, first, last, n_key):
         """Keys that each query at the positions from `first` to `last` may attend to.
 
         Arguments and answer as those of `reach`. A key in none of the stretches may be attended
-        to by each of the queries all the same.
+        to by each of the queries all the same. Raises what `reach` raises.
 
         >>> window(3).common(10, 11, 100), (~causal).common(10, 11, 100)
         ([(9, 13)], [(12, 100)])
         """
+        first, last, n_key = check_span(first, last, n_key)
         stretches = self._common if first <= last else _everything
         return _tidy(stretches(first, last, n_key), n_key)
 
@@ -368,6 +376,11 @@ def _everything(first, last, n_key):
 
 def _nothing(first, last, n_key):
     return []
+
+
+def _checked(name, stretches):
+    """The function `reach` or `common` given to a Pattern, and what it answers looked at."""
+    return lambda *span: check_stretches(name, stretches(*span))
 
 
 def _tidy(stretches, n_key):

@@ -21,6 +21,8 @@ from qkvlib.patterns import (
     window,
 )
 
+CHOSEN = random_blocks(10, 3, 2, np.random.default_rng(0))
+
 needs_torch = pytest.mark.skipif(torch is None, reason="needs torch")
 
 
@@ -350,13 +352,21 @@ SHAPES = {
     "norm of one number": (("layer_norm", {"x": np.array(1.0)}), "x", "(..., d_model)", "()"),
     "norm weight of two axes": (
         ("LayerNorm.from_weights", {"weight": zeros(4, 5), "bias": zeros(5)}),
-        "weight must have shape (d_model,) = (5,)",
-        "got (4, 5)",
+        "weight must have shape (d_model,), a number for each column, got (4, 5); a norm has one",
+    ),
+    "norm weight without an axis": (
+        ("LayerNorm.from_weights", {"weight": np.array(1.0), "bias": np.array(1.0)}),
+        "weight must have shape (d_model,)",
+        "got ()",
+    ),
+    "norm weight of nothing": (
+        ("LayerNorm.from_weights", {"weight": zeros(0), "bias": zeros(0)}),
+        "weight must have shape (d_model,)",
+        "got (0,)",
     ),
     "norm weights": (
         ("LayerNorm.from_weights", {"weight": zeros(4), "bias": zeros(5)}),
-        "bias must have shape (d_model,) = (4,)",
-        "got (5,)",
+        "bias must have shape (d_model,) = (4,) to fit weight, got (5,)",
     ),
     "W_2": (
         feed_forward(W_2=zeros(12, 20)),
@@ -374,7 +384,7 @@ SHAPES = {
     "RMS norm of nothing": (("rms_norm", {"x": zeros(4, 0)}), "x must not be empty", "(4, 0)"),
     "RMS norm weight of two axes": (
         ("RMSNorm.from_weights", {"weight": zeros(4, 5)}),
-        "weight must have shape (d_model,) = (5,)",
+        "weight must have shape (d_model,)",
         "got (4, 5)",
     ),
     "W_up": (
@@ -1205,6 +1215,50 @@ def test_a_rule_must_be_a_function(rule):
 
 
 @pytest.mark.parametrize("name", ["reach", "common"])
+@pytest.mark.parametrize(
+    "pattern", [causal, ~causal, causal & window(3), documents([1, 1, 2]), CHOSEN], ids=str
+)
+@pytest.mark.parametrize(
+    ("span", "error", "said"),
+    [
+        ((0.5, 3, 10), TypeError, "first must be a whole number, got float 0.5; write int(first)"),
+        ((True, 3, 10), TypeError, "first must be a whole number, got bool True"),
+        ((0, None, 10), TypeError, "last must be a whole number, got NoneType None"),
+        ((0, 3, 10.0), TypeError, "n_key must be a whole number, got float 10.0"),
+        ((3, 0, 10.0), TypeError, "n_key must be a whole number, got float 10.0"),
+        ((0, 3, -1), ValueError, "n_key must be at least 0, got -1"),
+    ],
+    ids=str,
+)
+def test_the_reach_of_what_is_no_position(name, pattern, span, error, said):
+    with pytest.raises(error, match=re.escape(said)):
+        getattr(pattern, name)(*span)
+
+
+@pytest.mark.parametrize("name", ["reach", "common"])
+def test_positions_may_be_numbers_of_numpy(name):
+    stretches = getattr(causal, name)(np.int64(2), np.int32(2), np.int64(9))
+    assert stretches == [(0, 3)]
+    assert all(type(edge) is int for edge in stretches[0])
+
+
+@pytest.mark.parametrize("name", ["reach", "common"])
+@pytest.mark.parametrize("answer", [None, (0, 5), [(0, 1, 2)], [(0.0, 2.5)], [(0, math.nan)], 7])
+def test_what_is_no_stretch_is_refused_by_the_name_of_the_function(name, answer):
+    pattern = Pattern(lambda i, j: j <= i, **{name: lambda first, last, n_key: answer})
+    said = rf"{name} of a Pattern must answer with .*got {re.escape(repr(answer))}; \[\] holds no"
+    for made in (pattern, ~~pattern, pattern & causal, pattern.shifted(1)):
+        with pytest.raises(TypeError, match=said):
+            getattr(made, name)(0, 3, 10)
+
+
+@pytest.mark.parametrize("answer", [np.array([[1, 3]]), ((a, a + 2) for a in [1]), [[1, 3]]])
+def test_stretches_may_come_in_any_kind_of_list(answer):
+    pattern = Pattern(lambda i, j: j <= i, lambda first, last, n_key: answer)
+    assert pattern.reach(0, 3, 10) == [(1, 3)]
+
+
+@pytest.mark.parametrize("name", ["reach", "common"])
 def test_reach_must_be_a_function(name):
     with pytest.raises(TypeError, match=rf"{name} must be a function of .*, got list; leave it"):
         Pattern(lambda i, j: j <= i, **{name: [(0, 3)]})
@@ -1291,6 +1345,11 @@ def test_texts_have_whole_numbers(backend, ids):
 def test_texts_are_rows_of_numbers(backend, shape):
     with pytest.raises(ValueError, match=r"ids must have shape \(n,\) or .* got \(.*\)"):
         documents(backend.array(np.ones(shape, int)))
+
+
+def test_an_empty_list_of_texts_is_called_empty():
+    with pytest.raises(ValueError, match=r"ids must have shape .*, none empty, got \(0,\)"):
+        documents([])
 
 
 def test_what_a_pattern_holds_must_cover_every_key(backend):

@@ -159,7 +159,7 @@ class LayerNorm:
     def from_weights(cls, weight, bias, *, eps=1e-5):
         """A norm with this weight and bias, `(d_model,)` each, copied in their dtype."""
         check_floating(weight=weight, bias=bias)
-        _checks.check_norm(weight.shape, weight.shape, bias.shape)
+        _checks.check_norm_weights(weight.shape, bias.shape)
         self = cls.__new__(cls)
         self.weight, self.bias = weight.copy(), bias.copy()
         self.eps = _checks.check_eps(eps)
@@ -189,7 +189,7 @@ class RMSNorm:
     def from_weights(cls, weight, *, eps=1e-5):
         """A norm with this weight, `(d_model,)`, copied in its dtype."""
         check_floating(weight=weight)
-        _checks.check_norm(weight.shape, weight.shape, None)
+        _checks.check_norm_weights(weight.shape, None)
         self = cls.__new__(cls)
         self.weight = weight.copy()
         self.eps = _checks.check_eps(eps)

@@ -140,7 +140,7 @@ class LayerNorm(nn.Module):
     def from_weights(cls, weight, bias, *, eps=1e-5):
         """A norm with this weight and bias, `(d_model,)` each, copied in their dtype."""
         check_floating(weight=weight, bias=bias)
-        _checks.check_norm(shape_of(weight), shape_of(weight), shape_of(bias))
+        _checks.check_norm_weights(shape_of(weight), shape_of(bias))
         self = cls.__new__(cls)
         nn.Module.__init__(self)
         self.weight = nn.Parameter(weight.detach().clone())
@@ -174,7 +174,7 @@ class RMSNorm(nn.Module):
     def from_weights(cls, weight, *, eps=1e-5):
         """A norm with this weight, `(d_model,)`, copied in its dtype."""
         check_floating(weight=weight)
-        _checks.check_norm(shape_of(weight), shape_of(weight), None)
+        _checks.check_norm_weights(shape_of(weight), None)
         self = cls.__new__(cls)
         nn.Module.__init__(self)
         self.weight = nn.Parameter(weight.detach().clone())
