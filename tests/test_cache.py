@@ -313,6 +313,20 @@ def test_a_call_that_raises_leaves_the_cache_as_it_was(backend, generator):
     assert_near(found, back(mha(x, mask=causal))[:, 4:])
 
 
+def test_what_fails_after_the_attention_leaves_the_cache_as_it_was_too(backend, generator):
+    mha, x = layer(backend), backend.array(generator.normal(size=(2, 6, 12)))
+    with without_gradients(backend):
+        cache = backend.lib.KeyValueCache()
+        mha(x[:, :4], mask=causal, cache=cache)
+        if backend.is_torch:
+            mha.output = torch.nn.Linear(5, 7)
+        else:
+            mha.W_O = np.zeros((5, 7))
+        with pytest.raises((ValueError, RuntimeError)):
+            mha(x[:, 4:], mask=causal, cache=cache)
+    assert len(cache) == 4
+
+
 # ---- torch ---------------------------------------------------------------------------------------
 
 

@@ -404,15 +404,18 @@ class MultiHeadAttention(nn.Module):
         added to it, and `n_key` counts all that it then holds. A causal mask is still needed
         where x holds several tokens. A call that raises leaves the cache as it was.
         """
-        query, key, value = self._heads(x, source, value_source, cache)
+        if cache is not None:
+            _checks.check_cache(cache, KeyValueCache, source, value_source)
+            held = len(cache)
         try:
+            query, key, value = self._heads(x, source, value_source, cache)
             dropout = self.dropout if self.training else 0.0
             heads = attend(query, key, value, mask, bias, dropout=dropout)
+            return self.output(merge_heads(heads))
         except BaseException:
             if cache is not None:
-                cache.truncate(len(cache) - x.shape[-2])
+                cache.truncate(held)
             raise
-        return self.output(merge_heads(heads))
 
     def attention_scores(self, x, source=None, *, bias=None):
         """The scores of each head before any mask, `(..., h, n_query, n_key)`."""
@@ -463,8 +466,6 @@ class MultiHeadAttention(nn.Module):
 
     def _heads(self, x, source=None, value_source=None, cache=None):
         """Query, key and value as they meet: rotated, after those before them, one a head."""
-        if cache is not None:
-            _checks.check_cache(cache, KeyValueCache, source, value_source)
         query, key, value = self.project_heads(x, source, value_source)
         if self.rotate is not None:
             start = 0 if cache is None else len(cache)
