@@ -802,6 +802,16 @@ def test_heads_made_by_reshaping_are_not_taken_for_a_norm(generator, kind, mask)
     )
 
 
+@pytest.mark.parametrize("kind", [patients.Viewed, patients.SplitByView])
+@pytest.mark.parametrize(("heads", "n"), [(6, 3), (6, 4), (5, 5), (6, 6), (6, 7)])
+def test_a_short_text_may_have_as_many_heads_as_tokens(generator, kind, heads, n):
+    """Each head then sees parts of one token or two, all of which move with it."""
+    layer = patients.derive(kind, qkvlib.numpy)(60, heads, generator=generator)
+    assert diagnose(layer, generator.normal(size=(n, 60))).cause == "view_without_transpose"
+    healthy = MultiHeadAttention(60, heads, generator=generator)
+    assert diagnose(healthy, generator.normal(size=(n, 60))).cause == "healthy"
+
+
 def test_tokens_lost_in_a_norm_are_no_sign_of_a_wrong_view(generator):
     """Their weights are well and good, but another token in their place changes no output."""
     block, x = TransformerBlock(12, 3, generator=generator), generator.normal(size=(9, 12))

@@ -56,11 +56,12 @@ LEAK = 1e-5
 
 MOST = 0.9
 """Share of the pairs with a weight whose output moves: healthy 0.99 to 1 (0 where W_O starts at 0),
-heads made by reshaping 0.1 to 0.8. Share of the queries that move with their own token: healthy 1,
-those 0.1 to 0.5."""
+heads made by reshaping 0.1 to 0.8, and 0 where there are more heads than tokens."""
 
 EVERY = 0.97
-"""Share of the forbidden outputs that a leak moves: a norm over tokens 1, reshaping up to 0.9."""
+"""Share of the forbidden outputs that a leak moves: a norm over tokens 1, reshaping up to 0.9.
+Share of the queries that move with a token other than their own: healthy 0, heads split by
+reshaping 0.01 to 0.2, a norm over tokens 1."""
 
 GREY = 0.99
 """Normalized entropy of the sharpest head of a layer that is trained: MiniLM at most 0.58, SmolLM2
@@ -105,7 +106,7 @@ OUT_OF_BOUNDS = {
 SILENT = {
     "lost_tokens": lambda s: s.lost > 0,
     "view_without_transpose": lambda s: (
-        0 < s.reach < MOST or s.own_queries < MOST or (s.leak > LEAK and s.leak_share < EVERY)
+        0 < s.reach < MOST or 0 < s.strays < EVERY or (s.leak > LEAK and s.leak_share < EVERY)
     ),
     "norm_over_tokens": lambda s: s.leak > LEAK,
 }

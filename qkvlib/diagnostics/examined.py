@@ -258,12 +258,11 @@ class Examined:
         return _mean(self._moved > 0, other)
 
     @cached_property
-    def own_queries(self):
-        """The share of the heads in which a token's own query moves, of those where any does."""
-        own = []
-        for j, (query, *_) in zip(self._tried, self._moved_parts):
-            own.extend(query[..., j][query.any(axis=-1)])
-        return float(np.mean(own)) if own else math.nan
+    def strays(self):
+        """The share of the other queries that move with a token, though they are not its own."""
+        others = ~np.eye(self._query.shape[-2], dtype=bool)
+        moved = [query[..., others[j]] for j, (query, *_) in zip(self._tried, self._moved_parts)]
+        return float(np.mean(moved)) if others.any() else 0.0
 
     @cached_property
     def lost(self):
