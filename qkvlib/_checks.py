@@ -287,8 +287,10 @@ def check_head_weights(shapes, num_heads, num_kv_heads):
     h = check_count("num_heads", num_heads)
     h_kv = key_heads(num_kv_heads, h)
     for name in ("W_Q", "W_K", "W_V", "W_O"):
-        if len(shapes[name]) != 2:
-            raise ValueError(f"{name} must have 2 axes (d_in, d_out), got shape {shapes[name]}")
+        if len(shapes[name]) != 2 or 0 in shapes[name]:
+            raise ValueError(
+                f"{name} must have 2 axes (d_in, d_out), none empty, got shape {shapes[name]}"
+            )
     if shapes["W_V"][0] != shapes["W_K"][0]:
         raise ValueError(
             "W_K and W_V must have the same number of rows, d_source, "
@@ -872,9 +874,9 @@ def check_eps(eps):
 
 def check_feed_forward(W_1, b_1, W_2, b_2):
     """The shapes of a feed-forward layer must fit together."""
-    if len(W_1) != 2 or len(W_2) != 2 or W_2[::-1] != W_1:
+    if len(W_1) != 2 or len(W_2) != 2 or W_2[::-1] != W_1 or 0 in W_1:
         raise ValueError(
-            "W_1 and W_2 must have shapes (d_model, d_ff) and (d_ff, d_model), "
+            "W_1 and W_2 must have shapes (d_model, d_ff) and (d_ff, d_model), none empty, "
             f"got {W_1} and {W_2}; matrices act on the right, x @ W"
         )
     for name, got, width in (("b_1", b_1, W_1[1]), ("b_2", b_2, W_2[1])):
@@ -904,9 +906,9 @@ def output_matrices(block):
 def check_gated(shapes):
     """The shapes of a gated feed-forward layer, by name, must fit together (None: no bias)."""
     gate, up, down = (shapes[f"W_{part}"] for part in ("gate", "up", "down"))
-    if len(gate) != 2 or up != gate or down != gate[::-1]:
+    if len(gate) != 2 or up != gate or down != gate[::-1] or 0 in gate:
         raise ValueError(
-            "W_gate and W_up must have shape (d_model, d_ff), W_down (d_ff, d_model), "
+            "W_gate and W_up must have shape (d_model, d_ff), W_down (d_ff, d_model), none empty, "
             f"got {gate}, {up} and {down}; matrices act on the right, x @ W"
         )
     for part in ("gate", "up", "down"):

@@ -301,6 +301,18 @@ def test_what_does_not_go_to_torchs_own_layer(options, said):
         layer.to_torch()
 
 
+@pytest.mark.parametrize("convert", ["to_torch", "to_numpy"])
+def test_a_layer_that_computes_something_else_goes_nowhere(convert):
+    """Its weights would come along, and what it does with them would not."""
+
+    class Divided(MultiHeadAttention):
+        def attention_scores(self, x, source=None, *, bias=None):
+            return super().attention_scores(x, source, bias=bias) / 2
+
+    with pytest.raises(TypeError, match=r"^layer must be a .*Attention itself, got .*Divided; give"):
+        getattr(Divided(12, 3), convert)()
+
+
 def test_a_width_that_heads_do_not_divide_does_not_go_to_torchs_own_layer():
     with pytest.raises(ValueError, match=r"d_k must be d_model / num_heads = 2\.4 .*got 3"):
         MultiHeadAttention(12, 5, d_k=3, d_v=3).to_torch()

@@ -394,6 +394,21 @@ SHAPES = {
         "x @ W",
     ),
     "W_down": (swiglu(W_down=zeros(12, 20)), "W_down", "(12, 20) and (12, 20)"),
+    "no columns in a head": (
+        mha(W_Q=zeros(12, 0), W_K=zeros(12, 0)),
+        "W_Q must have 2 axes (d_in, d_out), none empty, got shape (12, 0)",
+    ),
+    "nothing to write": (mha(W_O=zeros(18, 0)), "W_O must have 2 axes", "none empty", "(18, 0)"),
+    "no inner width": (
+        feed_forward(W_1=zeros(12, 0), b_1=zeros(0), W_2=zeros(0, 12)),
+        "W_1 and W_2 must have shapes (d_model, d_ff) and (d_ff, d_model), none empty",
+        "got (12, 0) and (0, 12)",
+    ),
+    "no inner width behind a gate": (
+        swiglu(W_gate=zeros(12, 0), W_up=zeros(12, 0), W_down=zeros(0, 12)),
+        "W_down (d_ff, d_model), none empty",
+        "got (12, 0), (12, 0) and (0, 12)",
+    ),
     "W_gate of one axis": (swiglu(W_gate=zeros(12), W_up=zeros(12)), "W_gate", "(12,)"),
     "b_gate": (
         swiglu(b_gate=zeros(12)),

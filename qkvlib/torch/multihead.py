@@ -318,11 +318,13 @@ class MultiHeadAttention(nn.Module):
         """The twin in NumPy: the weights copied, in their dtype. It knows no dropout.
 
         Raises `ValueError` for a layer with `rotate`, a function of this twin's tensors, and
-        `TypeError` for bfloat16, which NumPy does not have.
+        `TypeError` for bfloat16, which NumPy does not have, and for a class derived from this one,
+        which may compute something else.
 
         >>> type(MultiHeadAttention(8, 2).to_numpy())
         <class 'qkvlib.numpy.multihead.MultiHeadAttention'>
         """
+        _checks.check_layer("layer", self, MultiHeadAttention)
         _checks.check_no_rotation(self.rotate)
         return NumpyAttention.from_weights(
             **{name: to_array(name, getattr(self, name)) for name in WEIGHTS},
@@ -368,11 +370,13 @@ class MultiHeadAttention(nn.Module):
         only some projections have a bias, the others get one of zeros.
 
         Raises `ValueError` for what it does not have: a `d_k` or `d_v` other than `d_model /
-        num_heads`, a `d_out` or `d_source` other than `d_model`, shared key heads, `rotate`.
+        num_heads`, a `d_out` or `d_source` other than `d_model`, shared key heads, `rotate`; and
+        `TypeError` for a class derived from this one, which may compute something else.
 
         >>> MultiHeadAttention(8, 2).to_torch().batch_first
         True
         """
+        _checks.check_layer("layer", self, MultiHeadAttention)
         _checks.check_standard(
             {name: shape_of(getattr(self, name)) for name in ("W_Q", "W_K", "W_O")},
             self.num_heads,
