@@ -309,7 +309,7 @@ def test_a_layer_that_computes_something_else_goes_nowhere(convert):
         def attention_scores(self, x, source=None, *, bias=None):
             return super().attention_scores(x, source, bias=bias) / 2
 
-    with pytest.raises(TypeError, match=r"^layer must be a .*Attention itself, got .*Divided; give"):
+    with pytest.raises(TypeError, match=r"^layer must be a .*Attention itself, got .*Divided;"):
         getattr(Divided(12, 3), convert)()
 
 
