@@ -1209,7 +1209,7 @@ W_K = ...  # 5 rows, as many columns as W_Q""",
     ),
     explanation="""\
 Place alone is worth 100, a vowel 40, the start 125. Both together, 140, beat the start; a consonant
-before, 100, does not, and a vowel next to that place has 70 + 40 = 110.
+before, 100, does not, and a vowel next to that place has 71 + 40 = 111.
 A sum with a threshold is an AND, and the start token is the threshold: the softmax compares with
 it.
 

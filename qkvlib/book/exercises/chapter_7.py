@@ -1164,10 +1164,10 @@ Column five: the token spread after the last layer.
 
 | run | layer 0 | layer 11 | $W_Q$, layer 11 | token spread |
 |---|---|---|---|---|
-| 1 | 3.6 | 3.4 | below 1e-16 | below 1e-15 |
+| 1 | 3.6 | 3.4 | below 1e-14 | below 1e-14 |
 | 2 | 0.000028 | 0.000030 | 0.0000016 | 0.87 |
 | 3 | 0.28 | 0.30 | 0 | 0.87 |
-| 4 | below 1e-15 | 0.041 | 0 | below 1e-15 |
+| 4 | below 1e-14 | 0.041 | below 1e-14 | below 1e-14 |
 
 What is the matter with each?""",
     stub="""\
