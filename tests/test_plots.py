@@ -213,6 +213,8 @@ NOT_WEIGHTS = {
     "negative": ([[0.75, 0.5, -0.25]], "between 0 and 1, got values from -0.250 to 0.750"),
     "above 1": ([[2.0, 1.0]], "between 0 and 1, got values from 1.000 to 2.000"),
     "nan": ([[np.nan, 1.0]], "between 0 and 1, got values from nan to nan"),
+    "hardly less than 1": ([[0.5, 0.498]], "sum to 1 in every row .*got 0.998 in row 0"),
+    "hardly more than 1": ([[0.5, 0.502]], "sum to 1 in every row .*got 1.002 in row 0"),
     "mask after softmax": (P * np.tri(5), "sum to 1 in every row .*got 0.393 in row 0"),
     "softmax over queries": (P.T, "sum to 1 in every row .*got 1.534 in row 0"),
 }
@@ -278,6 +280,19 @@ def test_rows_are_queries_columns_are_keys_and_the_scale_is_0_to_1():
     assert place[f"{weights[1, 2]:.2f}".removeprefix("0")] == (2.5, 1.5)
 
 
+def test_a_square_map_is_not_transposed():
+    """Its shape would not show it."""
+    values = np.array([[0.9, 0.1], [0.3, 0.7]])
+    for ax in (
+        plots.heatmap(values, queries="ab", keys="ab"),
+        plots.matrix(values, rows="ab", columns="ab"),
+        plots.head_grid(values[None], queries="ab", keys="ab").axes[0],
+        plots.pattern(causal, 2),
+    ):
+        shown = np.reshape(ax.collections[0].get_array(), (2, 2))
+        assert shown[0, 1] < shown[1, 0]
+
+
 def test_values_say_exact_zeros_and_ones():
     ax = plots.heatmap([[1, 0, 0], [0.996, 0.004, 0]], queries="ab", keys="xyz")
     assert [t.get_text() for t in ax.texts] == ["1", "0", "0", "1.00", ".00", "0"]
@@ -293,6 +308,9 @@ def test_cells_too_small_for_values_get_a_colour_bar():
     assert not ax.texts
     assert len(ax.figure.axes) == 2
     assert words_in(ax.figure.axes[1]) == ["0.0", "0.5", "1.0"]
+    scores = np.linspace(-3, 2, 20 * 24).reshape(20, 24)
+    ax = plots.matrix(scores, rows="q" * 20, columns="k" * 24)
+    assert ax.figure.axes[1].get_yticks().tolist() == [-3, 0, 3]
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (2, 2), (2, 4)])
@@ -468,6 +486,15 @@ def test_arcs_need_a_seat(query):
         plots.arcs(WORDS, P[3], query=query)
 
 
+def test_arcs_name_the_row_that_does_not_fit():
+    with pytest.raises(
+        ValueError, match=r"weights_row must have shape \(5,\) to fit words, got \("
+    ):
+        plots.arcs(WORDS, P[3, :4], query=3)
+    with pytest.raises(ValueError, match=r"weights_row must have 1 axes \(n_key\), .* got shape"):
+        plots.arcs(WORDS, P, query=3)
+
+
 def test_bars_stand_over_their_words():
     rows = np.array([[0.7, 0.1, 0.2], [0.1, 0.6, 0.3]])
     ax = plots.bars(rows, words="xyz", labels=["he", "she"])
@@ -497,6 +524,15 @@ def test_the_plane_shows_scores_as_lines_and_weights_as_areas(word):
     np.testing.assert_array_equal(dots.get_offsets(), key)
     np.testing.assert_allclose(dots.get_sizes(), 20 + 400 * weights[3])
     assert ax.get_aspect() == 1
+
+
+def test_the_plane_holds_a_query_longer_than_any_key():
+    for query in ([0.5, 4.0], [-4.0, 0.5]):
+        ax = plots.plane(
+            query, [[1, 0], [0, 1]], words="ab", weights=[0.5, 0.5], name="q", lines=()
+        )
+        assert ax.viewLim.contains(*query)
+        assert ax.viewLim.contains(0, 0)
 
 
 def test_he_and_paul_are_labelled_on_opposite_sides():
