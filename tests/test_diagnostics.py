@@ -282,6 +282,12 @@ def test_influence_is_relative_to_the_length_of_an_output(generator):
     assert 0.3 < np.diag(moved).mean() < 3  # noise of the size of x
 
 
+def test_influence_is_relative_to_the_outputs_of_the_same_text(generator):
+    x, larger = generator.normal(size=(2, 4, 6)), np.array([1024.0, 1.0])[:, None, None]
+    plain = diagnostics.influence(lambda x, mask: x, x)
+    near(diagnostics.influence(lambda x, mask: x * larger, x), plain)
+
+
 def test_a_shift_would_not_be_seen_behind_a_norm(generator):
     moved = diagnostics.influence(lambda x, mask: qkvlib.numpy.layer_norm(x), np.ones((5, 12)))
     assert (np.diag(moved) > 0).all()
@@ -401,6 +407,14 @@ def test_every_cause_has_its_line():
         assert all(cause), cause
         assert len(set(cause)) == 3
     assert len(set(CAUSES.values())) == len(CAUSES)
+
+
+def test_no_cause_is_given_the_advice_for_another():
+    """But for two that have one remedy."""
+    one_remedy = {"mask_after_softmax", "multiplied_mask"}
+    for code, cause in CAUSES.items():
+        others = {other for other in CAUSES if CAUSES[other].advice == cause.advice}
+        assert others == (one_remedy if code in one_remedy else {code})
 
 
 # ---- the patients --------------------------------------------------------------------------------
@@ -698,6 +712,17 @@ def test_dropout_without_its_switch(generator):
     assert diagnose(AlwaysOn(16, 4), x, mask=causal).cause == "dropout_left_on"
 
 
+@pytest.mark.parametrize("total", [0.9, 0.996])
+def test_without_a_mask_a_small_sum_is_not_laid_to_the_mask(generator, total):
+    class TooLittle(MultiHeadAttention):
+        def attention_weights(self, x, source=None, *, mask=None, bias=None):
+            return total * super().attention_weights(x, source, mask=mask, bias=bias)
+
+    layer, x = TooLittle(16, 2, generator=generator), generator.normal(size=(9, 16))
+    assert diagnose(layer, x).cause == "wrong_softmax_axis"
+    assert diagnose(layer, x).readings["row_sums"] == [pytest.approx((total, total))]
+
+
 @needs_torch
 def test_a_slow_start_is_told_from_a_saddle_by_the_gradient(generator):
     layer = qkvlib.torch.MultiHeadAttention(16, 2)
@@ -746,6 +771,18 @@ def test_a_slow_start_in_one_layer_does_not_hide_what_is_ill_in_a_later_one(gene
     assert diagnose(layers[:1], x, loss=lambda y: y.square().mean()).cause == "tiny_but_learning"
     report = diagnose(layers, x, loss=lambda y: y.square().mean())
     assert (report.cause, report.layer) == ("collapsed_tokens", 1)
+
+
+@needs_torch
+def test_of_slow_starts_the_first_layer_is_named(generator):
+    layers = [qkvlib.torch.TransformerBlock(16, 2) for _ in range(3)]
+    x = torch.tensor(generator.normal(size=(9, 16)), dtype=torch.float32)
+    with torch.no_grad():
+        for block in layers[1:]:
+            block.attention.query.weight *= 1e-3
+            block.attention.key.weight *= 1e-3
+    report = diagnose(layers, x, loss=lambda y: y[0].square().mean())
+    assert (report.cause, report.layer) == ("tiny_but_learning", 1)
 
 
 def test_a_trained_layer_may_be_sharp_but_not_grey(generator):
