@@ -582,6 +582,33 @@ def test_a_mistake_in_a_layer_is_caught(layer):
 # ---- what a law says -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("how_far", [1, 2, -1])
+def test_a_part_that_reads_a_neighbour_is_caught(how_far):
+    def part(x):
+        return x + np.roll(x, -how_far, axis=-2) if x.shape[-2] > abs(how_far) else x
+
+    inputs = [((x,), None) for (x,), _ in laws.layer_inputs(4)]
+    found = smallest_counterexample(laws.tokens_stay_apart, part, inputs)
+    assert found.law == "tokens_stay_apart"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda sizes: len(sizes) > 2,
+        lambda sizes: len(sizes) == 2 and sizes[0] > 1,
+        lambda sizes: len(sizes) == 2 and sizes[1] > 1,
+    ],
+    ids=["many pieces", "a long one first", "a long one last"],
+)
+def test_pieces_are_cut_in_every_way(wrong):
+    def read(query, key, value, sizes):
+        return value + float(wrong(sizes))
+
+    law = laws.pieces_read_as_the_whole
+    assert smallest_counterexample(law, read, laws.step_inputs()).law == law.__name__
+
+
 def test_the_counterexample_is_small_and_readable():
     attend, _ = MISTAKES["mask_after_softmax"]
     found = smallest_counterexample(laws.rows_sum_to_one, attend, laws.attention_inputs())

@@ -582,6 +582,15 @@ def test_whoever_answers_in_lists_or_tensors_is_told_too(name, kind):
     assert name_of_mistake(otherwise, "attention") == name
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_rounding_next_to_nothing_is_judged_by_the_largest_number(dtype):
+    """A number that should be 0 is often not, and by itself it has no size to compare with."""
+    right, most = np.array([3.0, 0.0], dtype), _catalogue.NEAR[np.dtype(dtype).name]
+    assert _catalogue.near(np.array([3.0, 2 * most], dtype), right)
+    assert not _catalogue.near(np.array([3.0, 5 * most], dtype), right)
+    assert not _catalogue.near(np.array([0.0, 2 * most], dtype), 0 * right)
+
+
 def test_an_unknown_subject_is_named():
     with pytest.raises(ValueError, match=r"subject must be one of attention, .*got 'atention'"):
         name_of_mistake(fails, "atention")
