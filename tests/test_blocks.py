@@ -399,6 +399,27 @@ def test_by_default_it_has_as_many_weights_as_a_feed_forward_layer(backend):
     gated, plain = backend.lib.SwiGLU(48), backend.lib.FeedForward(48)
     count = sum(math.prod(w.shape) for w in (gated.W_gate, gated.W_up, gated.W_down))
     assert count == sum(math.prod(w.shape) for w in (plain.W_1, plain.W_2))
+    widths = [tuple(backend.lib.SwiGLU(d_model).W_gate.shape) for d_model in (1, 7, 8)]
+    assert widths == [(1, 2), (7, 18), (8, 21)], "8 * d_model // 3"
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("LayerNorm", NORM),
+        ("RMSNorm", {"weight": (12,)}),
+        ("FeedForward", FEED_FORWARD),
+        ("SwiGLU", GATED),
+    ],
+)
+def test_the_weights_given_are_copied(backend, generator, name, shapes):
+    w = backend.named(weights(generator, shapes))
+    layer = getattr(backend.lib, name).from_weights(**w)
+    x = backend.array(generator.normal(size=(4, 12)))
+    before = back(layer(x))
+    for given_ in w.values():
+        given_ += 3
+        np.testing.assert_array_equal(back(layer(x)), before)
 
 
 # ---- the block -----------------------------------------------------------------------------------

@@ -243,6 +243,16 @@ def test_a_rest_of_at_most_half_a_chunk_is_read_with_the_one_before(backend, n_k
     assert shapes == [(2, width) for width in widths]
 
 
+@pytest.mark.parametrize(
+    ("chunk_size", "n_key", "widths"),
+    [(5, 7, [7]), (5, 8, [5, 3]), (3, 4, [4]), (3, 5, [3, 2]), (1, 3, [1, 1, 1])],
+)
+def test_half_of_an_odd_chunk_is_rounded_down(backend, chunk_size, n_key, widths):
+    mask = backend.array(np.ones((1, n_key), dtype=bool))
+    shapes = shapes_of_scores(backend, drawn((), 1, n_key), mask=mask, chunk_size=chunk_size)
+    assert shapes == [(1, width) for width in widths]
+
+
 def test_a_pattern_is_not_asked_about_other_keys(backend):
     asked = []
 

@@ -79,6 +79,13 @@ def test_at_one_the_least_likely_stays(backend):
     assert (back(found) > 0).all()
 
 
+def test_what_nearly_reaches_p_is_not_enough(backend):
+    """However little is missing, the next token is needed."""
+    p = np.array([0.4, 4e-6, 0.599996])
+    assert_near(probabilities(backend, np.log(p), top_p=0.999997), p)
+    assert back(probabilities(backend, np.log(p), top_p=0.999995))[1] == 0
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -235,6 +242,22 @@ def test_the_text_is_the_one_that_was_given(backend):
     ids[0] = 1
     next(tokens)
     assert model.seen == [[4, 2]]
+
+
+def test_a_token_is_read_once_whatever_the_model_calls_a_cache(backend):
+    """None too: a model may keep what it has read in some other place."""
+
+    class WithoutCache(Listed):
+        def new_cache(self):
+            return None
+
+        def next_logits(self, ids, *, cache):
+            assert cache is None
+            return super().next_logits(ids, cache=self.seen)
+
+    model = WithoutCache(backend, LOGITS)
+    assert drawn(backend, model, 3) == [1, 1, 1]
+    assert model.seen == [[4, 2], [1], [1]]
 
 
 def test_drawn_as_often_as_said(backend):

@@ -203,6 +203,15 @@ def test_ids_that_change_later_change_nothing(backend):
         assert (same.array(3).tolist(), same.reach(0, 1, 3)) == before
 
 
+def test_offsets_that_change_later_change_nothing():
+    offsets = np.array([[[1]], [[-1]]])
+    pattern = causal.shifted(offsets)
+    before = pattern.array(3).tolist(), pattern.reach(0, 1, 3)
+    offsets[:] = 2
+    for same in (pattern, copy.deepcopy(pattern), stored(pattern)):
+        assert (same.array(3).tolist(), same.reach(0, 1, 3)) == before
+
+
 @given(st.integers(1, 30), st.integers(1, 9), st.data())
 def test_each_block_of_queries_draws_as_many_blocks_of_keys(n, size, data):
     number = -(-n // size)

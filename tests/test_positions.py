@@ -129,7 +129,7 @@ def test_distances_are_aligned_as_masks_are(backend):
 @pytest.mark.parametrize("offset", [None, 3, np.array([[2], [0]])], ids=str)
 @pytest.mark.parametrize("n_key", [None, 6, 3])
 @pytest.mark.parametrize("scale", [None, 0.7])
-@pytest.mark.parametrize("k", [0, 2])
+@pytest.mark.parametrize("k", [0, 2, 5])
 def test_relative_key_scores(twin, generator, offset, n_key, scale, k):
     query, table = generator.normal(size=(2, 3, 4, 7)), generator.normal(size=(2 * k + 1, 7))
     found = twin.lib.relative_key_scores(

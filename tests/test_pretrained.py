@@ -166,6 +166,17 @@ def test_a_missing_reader_is_named(model, reader):
     assert "pip install 'qkvlib[models]'" in str(caught.value)
 
 
+def test_every_digit_of_a_checksum_counts(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"something")
+    sha256 = hashlib.sha256(b"something").hexdigest()
+    assert pretrained.checked(path, sha256) == b"something"
+    for place in (0, 20, 63):
+        other = sha256[:place] + ("1" if sha256[place] == "0" else "0") + sha256[place + 1 :]
+        with pytest.raises(ValueError, match=f"expected sha256 {other}, got {sha256}"):
+            pretrained.checked(path, other)
+
+
 @pytest.mark.parametrize(("model", "name"), FILES)
 @pytest.mark.parametrize("how", ["changed", "missing"])
 def test_another_file_is_refused(tmp_path, model, name, how):
