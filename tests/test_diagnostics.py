@@ -243,6 +243,9 @@ def test_dead_heads(exact, generator):
             "query must have at least 3 axes",
         ),
         (lambda: diagnostics.normalized_entropy(np.ones(3)), ValueError, "at least 2 axes"),
+        (lambda: diagnostics.rms(np.array(1.0)), ValueError, "x must have at least 1 axes"),
+        (lambda: diagnostics.key_spread(np.ones(3)), ValueError, "key must have at least 2 axes"),
+        (lambda: diagnostics.token_spread(np.ones(3)), ValueError, "x must have at least 2 axes"),
     ],
 )
 def test_readings_say_what_they_expected(call, error, message):
@@ -1110,6 +1113,15 @@ class Without:
             "mask must allow some pair",
         ),
         (MultiHeadAttention(3, 1), np.eye(3), {"loss": np.mean}, TypeError, "only torch has"),
+        (MultiHeadAttention(3, 1), np.eye(3), {"loss": 3}, TypeError, "loss must be a function"),
+        (MultiHeadAttention(3, 1), np.eye(3), {"trained": "yes"}, TypeError, "trained must be"),
+        (
+            MultiHeadAttention(3, 1),
+            np.zeros((0, 4, 3)),
+            {},
+            ValueError,
+            r"x must hold at least one text .* got shape \(0, 4, 3\)",
+        ),
     ],
 )
 def test_errors(model, x, options, error, message):

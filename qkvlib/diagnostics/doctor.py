@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qkvlib import _checks
 from qkvlib.diagnostics import probes
 from qkvlib.diagnostics.causes import CAUSES
 from qkvlib.diagnostics.examined import Examined
@@ -193,6 +194,7 @@ def diagnose(model, x, *, mask=None, loss=None, trained=False):
     """
     layers = _layers(model)
     _check_tokens(x)
+    _checks.check_flag("trained", trained)
     with probes.quiet():
         with probes.at_rest(model):
             states, weights = probes.walk(model, x, mask)
@@ -278,6 +280,11 @@ def _check_tokens(x):
         raise TypeError(
             f"x must be a NumPy array or a torch tensor, got {type(x).__name__}; "
             "write np.asarray(x) for a list"
+        )
+    if 0 in x.shape:
+        raise ValueError(
+            f"x must hold at least one text of at least one token, got shape {tuple(x.shape)}; "
+            "there is nothing to look at"
         )
     if not probes.is_ids(x) and not np.isfinite(as_float64("x", x)).all():
         raise ValueError("x must be finite, got NaN or infinity; look where x was computed")

@@ -208,6 +208,11 @@ def may_reach(mask, x):
 
 def gradients(model, x, loss, mask):
     """The gradients of each layer's parameters: for each layer `{parameter: gradient}`."""
+    if not callable(loss):
+        raise TypeError(
+            "loss must be a function of the model's output that returns one number, "
+            f"got {type(loss).__name__}"
+        )
     if not is_torch(x):
         raise TypeError(
             "loss needs gradients, which only torch has: pass a qkvlib.torch model and tensors, "

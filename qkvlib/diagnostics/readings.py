@@ -141,7 +141,9 @@ def rms(x):
     >>> rms(np.array([[3.0, 4.0, 0.0, 0.0], [1.0, -1.0, 1.0, -1.0]]))
     array([2.5, 1. ])
     """
-    return np.sqrt((as_float64("x", x) ** 2).mean(axis=-1))
+    x = as_float64("x", x)
+    _checks.check_axes("x", x.shape, 1, "(..., d)")
+    return np.sqrt((x**2).mean(axis=-1))
 
 
 def key_spread(key, where=None):
@@ -154,7 +156,9 @@ def key_spread(key, where=None):
     >>> key_spread(np.array([[3.0, 4.0], [3.0, -4.0]]))
     0.8
     """
-    key, centred = _around_mean(as_float64("key", key), where)
+    key = as_float64("key", key)
+    _checks.check_axes("key", key.shape, 2, "(..., n_key, d_k)")
+    key, centred = _around_mean(key, where)
     return _ratio(np.linalg.norm(centred, axis=-1).sum(-1), np.linalg.norm(key, axis=-1).sum(-1))
 
 
@@ -170,7 +174,9 @@ def token_spread(x, where=None):
     >>> token_spread(np.array([[3.0, 4.0], [3.0, -4.0]]))
     0.8
     """
-    x, centred = _around_mean(as_float64("x", x), where)
+    x = as_float64("x", x)
+    _checks.check_axes("x", x.shape, 2, "(..., n, d_model)")
+    x, centred = _around_mean(x, where)
     return _ratio(np.linalg.norm(centred, axis=(-2, -1)), np.linalg.norm(x, axis=(-2, -1)))
 
 
