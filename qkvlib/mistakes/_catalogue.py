@@ -167,17 +167,14 @@ def examined(answers, subject):
 
 
 def _mistake_with(answers, subject):
-    for name, wrong in subject._wrong_answers.items():
-        if _same(answers, wrong):
-            return name
-    for name, wrong in subject._wrong_answers.items():
-        told = subject._told(wrong)
-        if _same(answers[:told], wrong[:told]):
-            return name
-    for name, wrong in subject._wrong_answers.items():
-        told = subject._told(wrong, LOOSELY)
-        if told and _same(answers[:told], wrong[:told], LOOSELY):
-            return name
+    for least in (0, LOOSELY):
+        for name, wrong in subject._wrong_answers.items():
+            if subject._told(wrong, least) and _same(answers, wrong, least):
+                return name
+        for name, wrong in subject._wrong_answers.items():
+            told = subject._told(wrong, least)
+            if told and _same(answers[:told], wrong[:told], least):
+                return name
     return None
 
 
