@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from twins import EXACT, assert_near, back, dtype_of
 
+from qkvlib.patterns import documents
+
 LENGTHS = np.arange(5) < np.array([5, 2])[:, None, None, None]
 NOTHING_FOR_ONE = np.arange(5) < np.array([0, 3])[:, None, None, None]
 
@@ -248,6 +250,33 @@ def test_a_bias_that_is_minus_infinity_once_cast_forbids(twin, qkv):
         twin.lib.scaled_dot_product_attention(query, key, value, bias=bias),
     ):
         assert np.isfinite(back(found)).all() == (twin.computed == "float32")
+
+
+@pytest.mark.parametrize("filling", [math.nan, math.inf])
+def test_mask_and_bias_together_may_close_a_key(exact, qkv, filling):
+    """Some queries may not read it by the mask, the others not by the bias."""
+    query, key, value = qkv
+    mask, bias = np.ones((4, 5), bool), np.zeros((4, 5))
+    mask[:2, 3], bias[2:, 3] = False, -math.inf
+    expected = reference.attention(query, key, value, mask & (bias == 0))[2]
+    key[..., 3, :] = value[..., 3, :] = filling
+    qkv, options = exact.arrays(query, key, value), {"mask": exact.array(mask)}
+    options["bias"] = exact.array(bias)
+    assert_near(exact.lib.scaled_dot_product_attention(*qkv, **options), expected)
+    assert_near(exact.lib.chunked_attention(*qkv, **options, chunk_size=2), expected)
+
+
+def test_a_pattern_enlarges_no_scores(exact, qkv):
+    """One row of texts for each of two items, where there is one item alone."""
+    query, key, value = exact.arrays(*(x[0, 0] for x in qkv))
+    mask = documents([[0, 0, 1, 1, 1], [2, 2, 2, 2, 3]])
+    for call in (
+        lambda: exact.lib.attention_weights(query, key, mask=mask),
+        lambda: exact.lib.scaled_dot_product_attention(query, key, value, mask=mask),
+        lambda: exact.lib.chunked_attention(query, key, value, mask=mask),
+    ):
+        with pytest.raises(ValueError, match=r"mask must have 2 axes .* got shape \(2, 4, 5\)"):
+            call()
 
 
 def test_scale_comes_before_the_product(twin):

@@ -174,6 +174,23 @@ def test_append_returns_all_so_far_and_keeps_copies(twin, grad, lengths):
             assert len(cache) == start + n
 
 
+@needs_torch
+def test_a_learned_beginning_before_frozen_tokens():
+    """What comes later has no gradient of its own, and must not be written over what has."""
+    twin = BACKENDS[-1]
+    generator = np.random.default_rng(3)
+    w = twin.named(weights(generator, ATTENTION))
+    mha = twin.lib.MultiHeadAttention.from_weights(**w, num_heads=3).requires_grad_(False)
+    x = twin.array(generator.normal(size=(6, 12)))
+    learned = x[:1].clone().requires_grad_()
+    whole = mha(torch.cat([learned, x[1:]]), mask=causal)
+    [expected] = torch.autograd.grad(whole.square().sum(), learned)
+    cache = twin.lib.KeyValueCache()
+    outputs = [mha(piece, cache=cache) for piece in (learned, *x[1:].split(1))]
+    [found] = torch.autograd.grad(torch.cat(outputs).square().sum(), learned)
+    assert_near(found, back(expected))
+
+
 def test_what_was_returned_stays_what_it_was(backend):
     with without_gradients(backend):
         cache = backend.lib.KeyValueCache()

@@ -360,6 +360,19 @@ def test_rotate(twin, generator, pairing, lead):
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
+def test_angles_are_not_rounded_to_half_precision(twin, generator, pairing):
+    """Half inputs are turned in float32, by angles as exact as that, and rounded once."""
+    if twin.computed == twin.dtype:
+        pytest.skip("no half type")
+    x, positions = generator.normal(size=(50, 6)), np.arange(50)
+    [rounded] = twin.rounded(x)
+    exact = reference.rotate(rounded, positions, pairing)
+    [expected] = twin.rounded(exact)
+    found = back(turn(twin, twin.array(x), positions, pairing))
+    assert (found == expected).mean() > 0.99
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
 def test_positions_of_each_batch_item(backend, generator, pairing):
     """Batch as large as heads: without the head axis the wrong one would be taken."""
     x, positions = generator.normal(size=(3, 3, 4, 6)), generator.integers(0, 9, (3, 1, 4))
