@@ -427,7 +427,7 @@ def _kind(x):
     return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
 
 
-def check_cache(cache, kind, source, value_source):
+def check_cache(cache, kind, source=None, value_source=None):
     """A cache must be a `kind`, and holds keys and values of x itself, not of a source."""
     if not isinstance(cache, kind):
         raise TypeError(

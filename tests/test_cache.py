@@ -344,6 +344,21 @@ def test_what_fails_after_the_attention_leaves_the_cache_as_it_was_too(backend, 
     assert len(cache) == 4
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_what_fails_later_in_a_block_leaves_the_cache_as_it_was(backend, generator, norm):
+    block = backend.lib.TransformerBlock(12, 2, norm=norm, generator=backend.seeded())
+    x = backend.array(generator.normal(size=(2, 6, 12)), dtype="float32")
+    if not backend.is_torch:
+        x = x.astype("float64")
+    with without_gradients(backend):
+        cache = backend.lib.KeyValueCache()
+        block(x[:, :4], mask=causal, cache=cache)
+        block.feed_forward = backend.lib.FeedForward(5)  # for another width
+        with pytest.raises(ValueError, match="x must"):
+            block(x[:, 4:], mask=causal, cache=cache)
+    assert len(cache) == 4
+
+
 # ---- torch ---------------------------------------------------------------------------------------
 
 

@@ -5,9 +5,10 @@ import math
 import numpy as np
 
 from qkvlib import _checks
+from qkvlib._caches import unchanged_on_error
 from qkvlib.numpy._arrays import check_floating, shape_of, working
 from qkvlib.numpy.initialization import check_generator, xavier_uniform
-from qkvlib.numpy.multihead import MultiHeadAttention, project
+from qkvlib.numpy.multihead import KeyValueCache, MultiHeadAttention, project
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 
@@ -344,12 +345,15 @@ class TransformerBlock:
 
     def __call__(self, x, *, mask=None, bias=None, cache=None):
         """x `(..., n, d_model)` -> the same shape; the rest as in `MultiHeadAttention`."""
-        if self.norm == "pre":
-            seen = self.attention_norm(x)
-            x = x + self.attention(seen, mask=mask, bias=bias, cache=cache)
-            return x + self.feed_forward(self.feed_forward_norm(x))
-        x = self.attention_norm(x + self.attention(x, mask=mask, bias=bias, cache=cache))
-        return self.feed_forward_norm(x + self.feed_forward(x))
+        if cache is not None:
+            _checks.check_cache(cache, KeyValueCache)
+        with unchanged_on_error(cache):
+            if self.norm == "pre":
+                seen = self.attention_norm(x)
+                x = x + self.attention(seen, mask=mask, bias=bias, cache=cache)
+                return x + self.feed_forward(self.feed_forward_norm(x))
+            x = self.attention_norm(x + self.attention(x, mask=mask, bias=bias, cache=cache))
+            return self.feed_forward_norm(x + self.feed_forward(x))
 
     def attention_scores(self, x, *, bias=None):
         """The scores `(..., h, n, n)` of this block for `x`, before any mask."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qkvlib import _checks, _minilm, _smollm2
+from qkvlib._caches import unchanged_on_error
 from qkvlib.numpy._arrays import check_array, check_floating
 from qkvlib.numpy.blocks import FeedForward, LayerNorm, RMSNorm, SwiGLU, TransformerBlock
 from qkvlib.numpy.masks import causal_mask, mask_array
@@ -181,13 +182,9 @@ class Decoder:
         held = _checks.check_block_caches(cache, KeyValueCache, len(self.blocks))
         _checks.check_text(ids.shape, self.n_max, held)
         mask = _causal(mask, ids, held)
-        try:
+        with unchanged_on_error(*cache):
             for block, one in zip(self.blocks, cache):
                 x = block(x, mask=mask, cache=one)
-        except BaseException:
-            for one in cache:
-                one.truncate(held)
-            raise
         return x
 
     def logits(self, x):

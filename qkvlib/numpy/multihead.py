@@ -3,6 +3,7 @@
 import numpy as np
 
 from qkvlib import _checks
+from qkvlib._caches import unchanged_on_error
 from qkvlib.numpy._arrays import check_array, check_floating, shape_of, working
 from qkvlib.numpy.attention import (
     attention_scores,
@@ -293,15 +294,10 @@ class MultiHeadAttention:
         """
         if cache is not None:
             _checks.check_cache(cache, KeyValueCache, source, value_source)
-            held = len(cache)
-        try:
+        with unchanged_on_error(cache):
             query, key, value = self._heads(x, source, value_source, cache)
             heads = scaled_dot_product_attention(query, key, value, mask=mask, bias=bias)
             return project(merge_heads(heads), self.W_O, self.b_O)
-        except BaseException:
-            if cache is not None:
-                cache.truncate(held)
-            raise
 
     def attention_scores(self, x, source=None, *, bias=None):
         """The scores of each head before any mask, `(..., h, n_query, n_key)`."""

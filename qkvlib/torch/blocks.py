@@ -4,9 +4,10 @@ import torch
 from torch import nn
 
 from qkvlib import _checks
+from qkvlib._caches import unchanged_on_error
 from qkvlib.torch._tensors import check_floating, shape_of, working
 from qkvlib.torch.initialization import check_generator, xavier_uniform
-from qkvlib.torch.multihead import MultiHeadAttention, linear_from
+from qkvlib.torch.multihead import KeyValueCache, MultiHeadAttention, linear_from
 
 
 def layer_norm(x, weight=None, bias=None, eps=1e-5):
@@ -353,12 +354,15 @@ class TransformerBlock(nn.Module):
 
     def forward(self, x, *, mask=None, bias=None, cache=None):
         """x `(..., n, d_model)` -> the same shape; the rest as in `MultiHeadAttention`."""
-        if self.norm == "pre":
-            seen = self.attention_norm(x)
-            x = x + self.attention(seen, mask=mask, bias=bias, cache=cache)
-            return x + self.feed_forward(self.feed_forward_norm(x))
-        x = self.attention_norm(x + self.attention(x, mask=mask, bias=bias, cache=cache))
-        return self.feed_forward_norm(x + self.feed_forward(x))
+        if cache is not None:
+            _checks.check_cache(cache, KeyValueCache)
+        with unchanged_on_error(cache):
+            if self.norm == "pre":
+                seen = self.attention_norm(x)
+                x = x + self.attention(seen, mask=mask, bias=bias, cache=cache)
+                return x + self.feed_forward(self.feed_forward_norm(x))
+            x = self.attention_norm(x + self.attention(x, mask=mask, bias=bias, cache=cache))
+            return self.feed_forward_norm(x + self.feed_forward(x))
 
     def attention_scores(self, x, *, bias=None):
         """The scores `(..., h, n, n)` of this block for `x`, before any mask."""

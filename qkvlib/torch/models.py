@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from qkvlib import _checks, _minilm, _smollm2
+from qkvlib._caches import unchanged_on_error
 from qkvlib.patterns import causal
 from qkvlib.torch._tensors import (
     check_devices,
@@ -194,13 +195,9 @@ class Decoder(nn.Module):
         held = _checks.check_block_caches(cache, KeyValueCache, len(self.blocks))
         _checks.check_text(shape_of(ids), self.n_max, held)
         mask = _causal(mask, ids, held)
-        try:
+        with unchanged_on_error(*cache):
             for block, one in zip(self.blocks, cache):
                 x = block(x, mask=mask, cache=one)
-        except BaseException:
-            for one in cache:
-                one.truncate(held)
-            raise
         return x
 
     def logits(self, x):

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from qkvlib import _checks
+from qkvlib._caches import unchanged_on_error
 from qkvlib.numpy.multihead import MultiHeadAttention as NumpyAttention
 from qkvlib.torch._tensors import check_floating, check_tensor, from_array, shape_of, to_array
 from qkvlib.torch.attention import attend, attention_scores, attention_weights
@@ -410,16 +411,11 @@ class MultiHeadAttention(nn.Module):
         """
         if cache is not None:
             _checks.check_cache(cache, KeyValueCache, source, value_source)
-            held = len(cache)
-        try:
+        with unchanged_on_error(cache):
             query, key, value = self._heads(x, source, value_source, cache)
             dropout = self.dropout if self.training else 0.0
             heads = attend(query, key, value, mask, bias, dropout=dropout)
             return self.output(merge_heads(heads))
-        except BaseException:
-            if cache is not None:
-                cache.truncate(held)
-            raise
 
     def attention_scores(self, x, source=None, *, bias=None):
         """The scores of each head before any mask, `(..., h, n_query, n_key)`."""
