@@ -209,6 +209,12 @@ def test_duplicate_heads(twin, generator):
     assert diagnostics.duplicate_heads(twin.array(weights), limit=1e9) == [(0, 1), (0, 2), (1, 2)]
 
 
+@pytest.mark.parametrize(("size", "dead"), [(0.8e-3, [3]), (0.95e-3, []), (1.5e-3, [])])
+def test_a_head_is_dead_beside_the_mean_square_of_all(size, dead):
+    """Three heads of size 1 and a small one: together 0.866."""
+    assert diagnostics.dead_heads(np.array([1.0, -1.0, 1.0, size])[:, None, None]) == dead
+
+
 def test_dead_heads(exact, generator):
     layer = exact.lib.MultiHeadAttention(12, 3, generator=exact.seeded())
     x = exact.array(generator.normal(size=(2, 5, 12)))

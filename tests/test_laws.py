@@ -582,6 +582,36 @@ def test_a_mistake_in_a_layer_is_caught(layer):
 # ---- what a law says -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("opened", [np.triu, np.tril], ids=["future", "past"])
+def test_a_layer_that_opens_the_mask_on_one_side_is_caught(opened):
+    def layer(x, *, mask=None):
+        if mask is not None:
+            mask = mask | opened(np.ones_like(mask))
+        return right_layer(x, mask=mask)
+
+    law = laws.forbidden_tokens_have_no_influence
+    assert smallest_counterexample(law, layer, laws.layer_inputs(4)).law == law.__name__
+
+
+@pytest.mark.parametrize("at", [2, 3])
+def test_a_window_of_any_width_must_open_to_both_sides(at):
+    def mask(n_query, n_key, *, window):
+        both = qkvlib.numpy.window_mask(n_query, n_key, window=window)
+        return both & qkvlib.numpy.causal_mask(n_query, n_key) if window == at else both
+
+    law = laws.windows_open_to_both_sides
+    assert smallest_counterexample(law, mask, laws.mask_inputs()).law == law.__name__
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_weights_a_tenth_too_large_or_too_small_are_caught(factor):
+    def draw(fan_in, fan_out, *, generator):
+        return factor * qkvlib.numpy.xavier_normal(fan_in, fan_out, generator=generator)
+
+    law = laws.weights_have_their_variance
+    assert smallest_counterexample(law, draw, laws.fan_inputs()).law == law.__name__
+
+
 @pytest.mark.parametrize("how_far", [1, 2, -1])
 def test_a_part_that_reads_a_neighbour_is_caught(how_far):
     def part(x):
