@@ -75,7 +75,7 @@ def copy_to(project, names):
     """What git knows of the project, as it is now; mutmut sees by its time what has changed.
 
     It does not see that a test has changed and now reaches other functions: then it must ask all
-    tests again what they reach.
+    tests again what they reach. Nor does it see, in its own copy, files that are no Python.
     """
     listed = subprocess.run(["git", "ls-files", "-z"], check=True, capture_output=True, text=True)
     wanted = [name for name in listed.stdout.split("\0")[:-1] if not name.startswith(LEFT_OUT)]
@@ -93,6 +93,8 @@ def copy_to(project, names):
             new.write_bytes(text)
             if name.parts[0] == "tests":
                 (project / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
+            elif name.suffix != ".py" and (project / "mutants" / name).exists():
+                (project / "mutants" / name).write_bytes(text)
 
 
 def config(names, top):
