@@ -71,6 +71,11 @@ def all_names():
     return sorted(found - {"__init__"})
 
 
+def chosen(names):
+    """The files of these names."""
+    return [f"qkvlib/{twin}/{name}.py" for twin in TWINS for name in names]
+
+
 def copy_to(project, names):
     """What git knows of the project, as it is now; mutmut sees by its time what has changed.
 
@@ -86,6 +91,8 @@ def copy_to(project, names):
         copied = name.relative_to("mutants") if name.parts[0] == "mutants" else name
         if copied not in texts and (copied == name or copied.parts[0] == "tests"):
             old.unlink()
+    for name in chosen(names):  # it may have been copied whole while other files were broken
+        (project / "mutants" / name).unlink(missing_ok=True)
     for name, text in texts.items():
         new = project / name
         if not new.exists() or new.read_bytes() != text:
@@ -99,7 +106,7 @@ def copy_to(project, names):
 
 def config(names, top):
     """mutmut's settings: what to break, and what a test may need beside it."""
-    files = [f"qkvlib/{twin}/{name}.py" for twin in TWINS for name in names]
+    files = chosen(names)
     copied = sorted(top - {"qkvlib", "tests"})
     text = CONFIG.format(files=json.dumps(files), copied=json.dumps(copied), chosen=CHOSEN)
     return text.encode()
