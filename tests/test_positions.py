@@ -7,7 +7,7 @@ import pytest
 import reference
 from hypothesis import given
 from hypothesis import strategies as st
-from twins import BACKENDS, EXACT, assert_near, back, dtype_of, torch
+from twins import BACKENDS, EVERY, EXACT, assert_near, back, dtype_of, torch
 
 needs_torch = pytest.mark.skipif(torch is None, reason="needs torch")
 PAIRINGS = ["interleaved", "half"]
@@ -359,11 +359,10 @@ def test_rotate(twin, generator, pairing, lead):
     assert_near(found, expected, dtype=twin.dtype)
 
 
+@pytest.mark.parametrize("twin", [twin for twin in EVERY if twin.is_half], ids=str)
 @pytest.mark.parametrize("pairing", PAIRINGS)
 def test_angles_are_not_rounded_to_half_precision(twin, generator, pairing):
     """Half inputs are turned in float32, by angles as exact as that, and rounded once."""
-    if twin.computed == twin.dtype:
-        pytest.skip("no half type")
     x, positions = generator.normal(size=(50, 6)), np.arange(50)
     [rounded] = twin.rounded(x)
     exact = reference.rotate(rounded, positions, pairing)
